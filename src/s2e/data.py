@@ -1,0 +1,153 @@
+"""Labelled samples and how they are parted into training, validation and test. Pure: arrays in, arrays out.
+
+Letters: N samples, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2e.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Labels = NDArray[np.int64]
+
+VALIDATION_SHARE = 1 / 6
+"""Share of the training samples held out for validation: 10,000 of MNIST's 60,000."""
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """N samples with one label each.
+
+    Attributes:
+        inputs: (N, ...), uint8 (pixels, scaled by 1/255 when fed to a network) or float32.
+        labels: (N,) int64 in [0, C): the labels one is given, possibly wrong.
+        class_names: C names, in the order of the labels.
+        clean_labels: (N,) int64, the true labels where they are known (benchmarks), else None.
+        rows: (N,) int64, where each sample stood in its source, so that a finding can name its row.
+    """
+
+    inputs: Array
+    labels: Labels
+    class_names: tuple[str, ...]
+    clean_labels: Labels | None = None
+    rows: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if self.rows.size == 0 and len(self.inputs) > 0:
+            object.__setattr__(self, "rows", np.arange(len(self.inputs), dtype=np.int64))
+        problems = list(self._problems())
+        if problems:
+            raise InvalidInput(" ".join(problems))
+
+    def _problems(self) -> list[str]:
+        """Return everything wrong with the arrays, so that all of it is reported at once."""
+        n, c = len(self.inputs), len(self.class_names)
+        problems = []
+        if n == 0:
+            problems.append("`inputs` must hold at least one sample, but got none.")
+        if c < 2:
+            problems.append(f"`class_names` must name at least two classes, but got {c}.")
+        if self.inputs.dtype not in (np.uint8, np.float32):
+            problems.append(f"`inputs` must be uint8 or float32, but got {self.inputs.dtype}.")
+        elif self.inputs.dtype == np.float32 and not np.isfinite(self.inputs).all():
+            bad = int((~np.isfinite(self.inputs.reshape(n, -1)).all(axis=1)).sum())
+            problems.append(f"`inputs` must be finite, but {bad} of {n} samples hold NaN or infinite values.")
+        for name, labels in (("labels", self.labels), ("clean_labels", self.clean_labels), ("rows", self.rows)):
+            if labels is None:
+                continue
+            if labels.shape != (n,):
+                problems.append(f"`{name}` must have one entry for each of the {n} inputs, but got {labels.shape}.")
+            elif name != "rows" and n and (labels.min() < 0 or labels.max() >= c):
+                found = f"{labels.min()}..{labels.max()}"
+                problems.append(f"`{name}` must lie in 0..{c - 1} for {c} classes, but got {found}.")
+        return problems
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def classes(self) -> int:
+        """C, the number of classes."""
+        return len(self.class_names)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.inputs.shape[1:])
+
+    def take(self, index: Labels) -> LabelledData:
+        """Return the samples at these positions."""
+        clean = None if self.clean_labels is None else self.clean_labels[index]
+        return replace(
+            self, inputs=self.inputs[index], labels=self.labels[index], clean_labels=clean, rows=self.rows[index]
+        )
+
+    def with_noisy_labels(self, noisy: Labels) -> LabelledData:
+        """Return the same samples under other labels; today's labels become the clean ones."""
+        clean = self.labels if self.clean_labels is None else self.clean_labels
+        return replace(self, labels=noisy, clean_labels=clean)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a data set or file holds before it is split: training samples, and validation and test where it has them."""
+
+    name: str
+    train: LabelledData
+    valid: LabelledData | None = None
+    test: LabelledData | None = None
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What one run works on. `test` is touched once, by the final training."""
+
+    train: LabelledData
+    valid: LabelledData
+    test: LabelledData | None
+
+
+def hold_out(
+    data: LabelledData, share: float, generator: np.random.Generator
+) -> tuple[LabelledData, LabelledData]:
+    """Part the samples in two, keeping the share of every class: the rest, and `share` of them held out.
+
+    Every class with at least two samples keeps at least one on either side.
+    """
+    if not 0 < share < 1:
+        raise InvalidInput(f"`share` must lie strictly between 0 and 1, but got {share}.")
+    held = np.zeros(len(data), dtype=bool)
+    for label in range(data.classes):
+        of_class = generator.permutation(np.flatnonzero(data.labels == label))
+        count = round(share * len(of_class))
+        if len(of_class) >= 2:
+            count = min(max(count, 1), len(of_class) - 1)
+        held[of_class[:count]] = True
+    return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
+
+
+def check_trainable(train: LabelledData, batch_size: int) -> None:
+    """Refuse training data that no run can be started on: too small for one batch, or a class without samples."""
+    problems = []
+    if len(train) < batch_size:
+        problems.append(
+            f"`batch_size` must not exceed the number of training samples, but got {batch_size} for {len(train)}; "
+            f"pass a smaller batch size."
+        )
+    counts = np.bincount(train.labels, minlength=train.classes)
+    empty = [train.class_names[label] for label in np.flatnonzero(counts == 0)]
+    if empty:
+        problems.append(
+            f"every class must have training samples, but {len(empty)} of {train.classes} have none: "
+            f"{', '.join(empty[:5])}{' …' if len(empty) > 5 else ''}; remove the empty classes."
+        )
+    if problems:
+        raise InvalidInput(" ".join(problems))

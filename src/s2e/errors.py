@@ -1,0 +1,30 @@
+"""What can go wrong at the public boundary, as a few exceptions that also inherit the ecosystem's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class S2EError(Exception):
+    """Base of every error this package raises on purpose; the command line prints it in one line and exits with 2."""
+
+
+class InvalidInput(S2EError, ValueError):
+    """A value, an array or an option that cannot be used; says what must hold, what was got and what to do."""
+
+
+class UnreadableData(S2EError, OSError):
+    """A data file that is missing, truncated or corrupted, or that could not be downloaded."""
+
+
+class RunConflict(S2EError, RuntimeError):
+    """A run directory or study that belongs to other settings, or that another process is using."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InvalidInput:
+    """Error for a name nobody knows, listing the ones that exist, nearest first."""
+    names = list(known)
+    nearest = difflib.get_close_matches(name, names, n=len(names), cutoff=0.0)
+    ordered = [*nearest, *(other for other in names if other not in nearest)]
+    return InvalidInput(f"`{kind}` must be one of {', '.join(ordered)}, but got {name!r}.")
