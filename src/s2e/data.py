@@ -115,9 +115,7 @@ class Splits:
     test: LabelledData | None
 
 
-def hold_out(
-    data: LabelledData, share: float, generator: np.random.Generator
-) -> tuple[LabelledData, LabelledData]:
+def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -> tuple[LabelledData, LabelledData]:
     """Part the samples in two, keeping the share of every class: the rest, and `share` of them held out.
 
     Every class with at least two samples keeps at least one on either side.

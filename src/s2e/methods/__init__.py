@@ -1,0 +1,1 @@
+"""The methods: how samples are weighted in a step, one small file each."""
