@@ -1,0 +1,56 @@
+"""How many members fit a device at once, from a count of what one network keeps for its backward pass."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+from s2e.networks import Factory
+
+USABLE_SHARE = 0.8
+"""Share of the free memory a population may plan with."""
+TENSORS_PER_PARAMETER = 4
+"""The weight, its gradient, and Adam's two moments."""
+TEMPORARIES = 2
+"""Activations are counted this often: once kept, once for the gradients that pass through them."""
+PROBE_SAMPLES = 8
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes free on the device, or None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu" and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def network_bytes(network: Factory, batch: Tensor) -> int:
+    """Return the bytes one network needs to train on a batch (B, ...) of float inputs on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        module = network()
+        weights = sum(p.numel() * p.element_size() for p in module.parameters())
+        own = {p.data_ptr() for p in module.parameters()}
+        kept: dict[int, int] = {}
+
+        def count(tensor: Tensor) -> Tensor:
+            if tensor.data_ptr() not in own:
+                kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+            return tensor
+
+        probe = batch[:PROBE_SAMPLES]
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            output = module(probe)  # held, so that no storage is reused while counting
+        kept[output.data_ptr()] = output.numel() * output.element_size()
+    per_sample = sum(kept.values()) / len(probe)
+    return int(TENSORS_PER_PARAMETER * weights + TEMPORARIES * per_sample * len(batch))
+
+
+def members_that_fit(member_bytes: int, device: torch.device, members: int) -> int:
+    """Return how many of the members can be trained at once, at least one."""
+    free = free_memory(device)
+    if free is None:
+        return members
+    return max(1, min(members, int(USABLE_SHARE * free) // max(1, member_bytes)))

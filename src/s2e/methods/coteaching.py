@@ -1,0 +1,20 @@
+"""Co-teaching (Han et al., 2018): two networks that choose samples for each other."""
+
+from __future__ import annotations
+
+from s2e.methods.interface import Batch, Objective, sample_cross_entropy, smallest
+
+
+class Coteaching:
+    """Two networks, each trained on the small-loss picks of its peer, so that they do not confirm their own errors."""
+
+    name = "coteaching"
+    networks = 2
+    uses_schedule = True
+
+    def objective(self, batch: Batch) -> Objective:
+        """Average, for each network, over the samples the other one finds easy."""
+        losses = sample_cross_entropy(batch)
+        keep = batch.keep.unsqueeze(-1)  # (P, 1)
+        selected = smallest(losses.detach(), keep).flip(1)  # the picks change hands
+        return Objective((losses * selected).sum(dim=-1) / keep, losses.detach(), selected)

@@ -1,0 +1,72 @@
+"""What the engine asks of a method, and the selection every small-loss method shares.
+
+Letters: P members, M networks in a member, B batch, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Batch(NamedTuple):
+    """One training step as a method sees it, for all members at once."""
+
+    logits: Tensor  # (P, M, B, C) of every network, differentiable
+    labels: Tensor  # (P, B) given labels, possibly wrong
+    keep: Tensor  # (P,) int64, samples of this batch to keep, in 1..B
+
+
+class Objective(NamedTuple):
+    """What a method makes of a batch."""
+
+    loss: Tensor  # (P, M) minimised by each network
+    sample_losses: Tensor  # (P, M, B) loss of every sample under each network, detached
+    selected: Tensor  # (P, M, B) bool, the samples each network is trained on
+
+
+class Method(Protocol):
+    """How samples are weighted in a step.
+
+    A method sees members as a leading axis and must treat them independently; it never slices by a member's count, so
+    that members with different keep counts ride in one tensor.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the name on the command line."""
+
+    @property
+    def networks(self) -> int:
+        """Return M, the networks of one member."""
+
+    @property
+    def uses_schedule(self) -> bool:
+        """Tell whether the keep rate matters to this method, and so whether a schedule can be searched for it."""
+
+    def objective(self, batch: Batch) -> Objective:
+        """Weigh the batch."""
+
+
+def sample_cross_entropy(batch: Batch) -> Tensor:
+    """Cross-entropy of every sample under each network against the given labels, (P, M, B)."""
+    p, m, b, c = batch.logits.shape
+    labels = batch.labels.unsqueeze(1).expand(p, m, b)
+    return functional.cross_entropy(batch.logits.reshape(-1, c), labels.reshape(-1), reduction="none").view(p, m, b)
+
+
+def smallest(losses: Tensor, keep: Tensor) -> Tensor:
+    """Mark the `keep` smallest losses of each row, ties to the lower index: (..., B), (...) -> (..., B) bool.
+
+    NaN ranks last, so a broken sample is the first to go.
+    """
+    order = losses.argsort(dim=-1, stable=True)
+    ranks = torch.empty_like(order).scatter_(-1, order, _positions(order))
+    return ranks < keep.unsqueeze(-1)
+
+
+def _positions(order: Tensor) -> Tensor:
+    return torch.arange(order.shape[-1], device=order.device).expand_as(order)

@@ -1,0 +1,20 @@
+"""MentorNet in its self-paced form (Jiang et al., 2018, as the Co-teaching papers compare it)."""
+
+from __future__ import annotations
+
+from s2e.methods.interface import Batch, Objective, sample_cross_entropy, smallest
+
+
+class MentorNet:
+    """One network, trained on its own small-loss picks."""
+
+    name = "mentornet"
+    networks = 1
+    uses_schedule = True
+
+    def objective(self, batch: Batch) -> Objective:
+        """Average over the samples this network itself finds easy."""
+        losses = sample_cross_entropy(batch)
+        keep = batch.keep.unsqueeze(-1)  # (P, 1)
+        selected = smallest(losses.detach(), keep)
+        return Objective((losses * selected).sum(dim=-1) / keep, losses.detach(), selected)

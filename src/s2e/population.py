@@ -1,0 +1,126 @@
+"""G networks of one architecture as one tensor program: their weights stacked, their forward pass one call.
+
+| name | shape | what |
+|---|---|---|
+| parameters | {name: (G, ...)} | trained weights of all networks, leaves of autograd |
+| buffers | {name: (G, ...)} | what a module keeps beside its weights, such as running statistics of batch norm |
+| logits | (G, B, C) | outputs of all networks on one shared batch |
+
+On an accelerator the forward pass is vectorised over networks (`torch.func.vmap`). On a CPU, where that gains nothing,
+and for modules that cannot be vmapped, it is a loop over networks. Both give the same results.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from s2e.errors import InvalidInput
+from s2e.networks import Factory
+
+log = logging.getLogger(__name__)
+
+
+class Population:
+    """G independent networks, network g initialised from `seeds[g]`.
+
+    Args:
+        factory: returns a fresh module that maps (B, ...) to (B, C).
+        seeds: G seeds; a network depends on its own seed alone, never on its place or company.
+        device: where the stacked tensors live.
+        vectorize: True to vmap, False to loop over networks, None to choose by the device.
+    """
+
+    def __init__(
+        self, factory: Factory, seeds: Sequence[int], device: torch.device, *, vectorize: bool | None = None
+    ) -> None:
+        self.seeds = tuple(seeds)
+        self.device = device
+        self.vectorized = device.type != "cpu" if vectorize is None else vectorize
+        modules = [_seeded(factory, seed) for seed in seeds]
+        self._template = modules[0].to(device)
+        trained = {name for name, parameter in modules[0].named_parameters() if parameter.requires_grad}
+        if not trained:
+            raise InvalidInput("`network` must have trainable parameters, but got a module without any.")
+        states = [dict([*module.named_parameters(), *module.named_buffers()]) for module in modules]
+        stacked = {name: torch.stack([state[name].detach().to(device) for state in states]) for name in states[0]}
+        self.parameters = {name: stacked[name].requires_grad_() for name in stacked if name in trained}
+        self.buffers = {name: stacked[name] for name in stacked if name not in trained}
+        self._checked = False
+        self._forwards = 0
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def forward(self, inputs: Tensor, *, training: bool) -> Tensor:
+        """Return the logits (G, B, C) of all networks on a shared batch (B, ...)."""
+        if self._template.training != training:
+            self._template.train(training)
+        if not self._checked:
+            return self._first_forward(inputs)
+        return self._vmapped(inputs) if self.vectorized else self._looped(inputs)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights and buffers of all networks, {name: (G, ...)}, detached and on the CPU."""
+        return {name: tensor.detach().cpu().clone() for name, tensor in {**self.parameters, **self.buffers}.items()}
+
+    def _vmapped(self, inputs: Tensor) -> Tensor:
+        def call(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensor:
+            return self._call(parameters, buffers, inputs)
+
+        logits: Tensor = vmap(call, randomness="different")(self.parameters, self.buffers)
+        return logits
+
+    def _looped(self, inputs: Tensor) -> Tensor:
+        names = [*self.parameters, *self.buffers]
+        stacked = [*self.parameters.values(), *self.buffers.values()]
+        per_network = zip(*(tensor.unbind() for tensor in stacked), strict=True)
+        logits = []
+        for seed, tensors in zip(self.seeds, per_network, strict=True):
+            if self._template.training and self.device.type == "cpu":  # dropout draws belong to the network alone
+                torch.default_generator.manual_seed((seed + 0x9E3779B97F4A7C15 * self._forwards) % 2**63)
+            logits.append(self._call(dict(zip(names, tensors, strict=True)), {}, inputs))
+        self._forwards += self._template.training
+        return torch.stack(logits)
+
+    def _call(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self._template, {**parameters, **buffers}, (inputs,))
+        return logits
+
+    def _first_forward(self, inputs: Tensor) -> Tensor:
+        """Try the vectorised pass and fall back to the loop; check what the network returns."""
+        before = copy.deepcopy(self.buffers)
+        try:
+            logits = self._vmapped(inputs) if self.vectorized else self._looped(inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as problem:
+            if not self.vectorized:
+                raise
+            log.warning("this network cannot be vectorised over members (%s); looping over them", _first_line(problem))
+            self.vectorized = False
+            self.buffers = before
+            logits = self._looped(inputs)
+        if logits.ndim != 3 or not logits.is_floating_point():
+            raise InvalidInput(
+                f"`network` must map a batch (B, ...) to float logits (B, C), but got {logits.dtype} of shape "
+                f"{tuple(logits.shape[1:])} for {len(inputs)} samples."
+            )
+        self._checked = True
+        return logits
+
+
+def _seeded(factory: Factory, seed: int) -> nn.Module:
+    """Build one network from its own seed, leaving the caller's random state alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return factory()
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]

@@ -1,0 +1,171 @@
+"""What a training leaves behind: curves by epoch, and the dynamics of every sample that a label audit needs.
+
+Letters: P members, M networks in a member, T epochs, N samples, B batch, S stretches of epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from s2e.methods import Objective
+
+STRETCHES = 10
+"""Resolution in time of the per-sample losses: training is cut into this many equal stretches of epochs."""
+
+LAST_EPOCHS = 10
+"""Accuracies are judged by their mean over this many last epochs, not by one lucky epoch."""
+
+
+def bytes_per_member(samples: int) -> int:
+    """Return the memory a member's records take on the device: losses by stretch, kept and agreed, float32."""
+    return 4 * (STRETCHES + 2) * samples
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What happened by epoch; every array is (P, T), means over the networks of a member and the batches of an epoch.
+
+    Attributes:
+        loss: the minimised loss.
+        train_accuracy: accuracy on the given (noisy) training labels, as the epoch went.
+        kept: share of the samples trained on.
+        label_precision: share of correctly labelled samples among those trained on; NaN where true labels are unknown.
+        accuracy: accuracy on each data set evaluated after every epoch, by its name.
+        diverged: (P,) members whose loss stopped being finite.
+    """
+
+    loss: NDArray[np.float64]
+    train_accuracy: NDArray[np.float64]
+    kept: NDArray[np.float64]
+    label_precision: NDArray[np.float64]
+    accuracy: dict[str, NDArray[np.float64]]
+    diverged: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, members: int, epochs: int, evaluated: Iterable[str]) -> Curves:
+        """Return curves to be filled in, NaN everywhere."""
+
+        def blank() -> NDArray[np.float64]:
+            return np.full((members, epochs), np.nan)
+
+        accuracy = {name: blank() for name in evaluated}
+        return cls(blank(), blank(), blank(), blank(), accuracy, np.zeros(members, dtype=bool))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Curves]) -> Curves:
+        """Join the curves of chunks along the members."""
+        joined: dict[str, Any] = {}
+        for item in fields(cls):
+            values = [getattr(part, item.name) for part in parts]
+            if item.name == "accuracy":
+                joined[item.name] = {name: np.concatenate([value[name] for value in values]) for name in values[0]}
+            else:
+                joined[item.name] = np.concatenate(values)
+        return cls(**joined)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything as named arrays, ready for `np.savez`."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "accuracy"}
+        return {**plain, **{f"accuracy_{name}": curve for name, curve in self.accuracy.items()}}
+
+    def last(self, name: str) -> NDArray[np.float64]:
+        """Return the mean accuracy over the last epochs on a data set, (P,); 0 for members that diverged."""
+        mean = self.accuracy[name][:, -LAST_EPOCHS:].mean(axis=1)
+        return np.where(self.diverged, 0.0, mean)
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """How training went for every sample, summed over the networks of a member.
+
+    Attributes:
+        seen: (S, N) epochs of each stretch in which the sample was in a batch; the same for all members.
+        kept: (P, N) times it was trained on; with two networks, chosen by the peer, so up to twice as often as seen.
+        agreed: (P, N) times a network predicted its given label, just before training on the batch.
+        loss: (P, S, N) its loss, summed over the networks and the epochs of a stretch.
+    """
+
+    seen: NDArray[np.int64]
+    kept: NDArray[np.float32]
+    agreed: NDArray[np.float32]
+    loss: NDArray[np.float32]
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Dynamics]) -> Dynamics:
+        """Join the dynamics of chunks along the members; what all members share is taken once."""
+        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kept", "agreed", "loss")}
+        return cls(seen=parts[0].seen, **joined)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything as named arrays, ready for `np.savez`."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+class Recorder:
+    """Accumulates on the device, inside the step, in tensors whose addresses never change.
+
+    Args:
+        members: P.
+        samples: N.
+        epochs: T.
+        clean: (P, N) bool, which labels are right, or None where nobody knows.
+        device: where the step runs.
+    """
+
+    def __init__(self, members: int, samples: int, epochs: int, clean: Tensor | None, device: torch.device) -> None:
+        self._stretches = min(STRETCHES, epochs)
+        self._samples, self._epochs, self._steps = samples, epochs, 0
+        self._clean = clean
+        self._finite = torch.ones(members, dtype=torch.bool, device=device)
+        self._sums = torch.zeros(5, members, device=device)  # loss, correct, kept, precision, steps with a pick
+        self._first = torch.zeros(1, dtype=torch.int64, device=device)  # where this stretch begins in `_loss`
+        self._loss = torch.zeros(members, self._stretches * samples, device=device)
+        self._kept = torch.zeros(members, samples, device=device)
+        self._agreed = torch.zeros(members, samples, device=device)
+        self._seen = np.zeros((self._stretches, samples), dtype=np.int64)
+
+    def begin_epoch(self, epoch: int, order: Tensor, steps: int) -> None:
+        """Start an epoch of so many steps over the samples of `order` (on the CPU)."""
+        stretch = epoch * self._stretches // self._epochs
+        self._seen[stretch, order.numpy()] += 1
+        self._first.fill_(stretch * self._samples)
+        self._sums.zero_()
+        self._steps = steps
+
+    def record(self, index: Tensor, objective: Objective, predicted: Tensor, labels: Tensor) -> None:
+        """Add one step: batch positions (B,), the method's objective, predictions (P, M, B) and labels (P, B)."""
+        loss = objective.loss.detach()  # (P, M)
+        correct = (predicted == labels.unsqueeze(1)).float()  # (P, M, B)
+        selected = objective.selected.float()  # (P, M, B)
+        self._finite &= loss.isfinite().all(dim=1)
+        rows = [loss.mean(dim=1), correct.mean(dim=(1, 2)), selected.mean(dim=(1, 2))]
+        if self._clean is not None:
+            clean = self._clean.index_select(1, index).unsqueeze(1)  # (P, 1, B)
+            picks = selected.sum(dim=-1)  # (P, M)
+            rows += [((selected * clean).sum(dim=-1) / picks.clamp(min=1)).mean(dim=1), (picks > 0).float().mean(dim=1)]
+        self._sums[: len(rows)] += torch.stack(rows)
+        self._loss.index_add_(1, index + self._first, objective.sample_losses.sum(dim=1))
+        self._kept.index_add_(1, index, selected.sum(dim=1))
+        self._agreed.index_add_(1, index, correct.sum(dim=1))
+
+    def end_epoch(self, epoch: int, curves: Curves) -> None:
+        """Write the means of the epoch into the curves."""
+        loss, correct, kept, precision, picked = self._sums.double().cpu().numpy()
+        curves.loss[:, epoch] = loss / self._steps
+        curves.train_accuracy[:, epoch] = correct / self._steps
+        curves.kept[:, epoch] = kept / self._steps
+        if self._clean is not None:
+            np.divide(precision, picked, out=curves.label_precision[:, epoch], where=picked > 0)
+        curves.diverged[:] = ~self._finite.cpu().numpy()
+
+    def dynamics(self) -> Dynamics:
+        """Return what was accumulated over all epochs."""
+        loss = self._loss.view(len(self._loss), self._stretches, self._samples)
+        return Dynamics(self._seen, self._kept.cpu().numpy(), self._agreed.cpu().numpy(), loss.cpu().numpy())
