@@ -22,7 +22,7 @@ VALIDATION_SHARE = 1 / 6
 """Share of the training samples held out for validation: 10,000 of MNIST's 60,000."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelledData:
     """N samples with one label each.
 
@@ -53,6 +53,10 @@ class LabelledData:
         problems = []
         if n == 0:
             problems.append("`inputs` must hold at least one sample, but got none.")
+        elif self.inputs.size == 0:
+            problems.append(f"`inputs` must hold numbers, but got samples of shape {self.inputs.shape[1:]}.")
+        if len(set(self.class_names)) < c:
+            problems.append("`class_names` must differ from each other, but got some twice.")
         if c < 2:
             problems.append(f"`class_names` must name at least two classes, but got {c}.")
         if self.inputs.dtype not in (np.uint8, np.float32):
@@ -63,7 +67,9 @@ class LabelledData:
         for name, labels in (("labels", self.labels), ("clean_labels", self.clean_labels), ("rows", self.rows)):
             if labels is None:
                 continue
-            if labels.shape != (n,):
+            if labels.dtype.kind != "i":
+                problems.append(f"`{name}` must be integers, but got {labels.dtype}.")
+            elif labels.shape != (n,):
                 problems.append(f"`{name}` must have one entry for each of the {n} inputs, but got {labels.shape}.")
             elif name != "rows" and n and (labels.min() < 0 or labels.max() >= c):
                 found = f"{labels.min()}..{labels.max()}"
@@ -96,7 +102,7 @@ class LabelledData:
         return replace(self, labels=noisy, clean_labels=clean)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """What a data set or file holds before it is split: training samples, and validation and test where it has them."""
 
@@ -106,7 +112,7 @@ class Source:
     test: LabelledData | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Splits:
     """What one run works on. `test` is touched once, by the final training."""
 
@@ -129,6 +135,11 @@ def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -
         if len(of_class) >= 2:
             count = min(max(count, 1), len(of_class) - 1)
         held[of_class[:count]] = True
+    if not held.any() or held.all():
+        raise InvalidInput(
+            f"`share` must leave samples on both sides, but holding {share} of {len(data)} samples out does not; "
+            f"use a larger share or more samples of each class."
+        )
     return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
 
 

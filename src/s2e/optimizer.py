@@ -21,6 +21,10 @@ def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
     return (epochs - epoch) / (epochs - start), BETA1_IN_DECAY
 
 
+CACHE_LINE = 16
+"""Floats the fused CPU kernel works on at a time; what is left over at the end is rounded differently."""
+
+
 class StackedAdam:
     """Adam on tensors (G, ...) whose row g has its own learning rate.
 
@@ -30,16 +34,21 @@ class StackedAdam:
 
     def __init__(self, parameters: Sequence[Tensor], learning_rates: Sequence[float], device: torch.device) -> None:
         on_cuda = device.type == "cuda"
-        self._slices: list[slice] = []
-        groups = []
-        for rate, rows in groupby(enumerate(learning_rates), key=lambda pair: pair[1]):
-            positions = [row for row, _ in rows]
-            part = slice(positions[0], positions[-1] + 1)
-            self._slices.append(part)
-            # The optimizer steps on aliases of the stacked tensors: same storage, own gradients.
-            aliases = [parameter.detach()[part].requires_grad_() for parameter in parameters]
-            groups.append({"params": aliases, "lr": torch.tensor(rate, device=device) if on_cuda else rate})
         self._rates = [rate for rate, _ in groupby(learning_rates)]
+        self._blocks: list[list[tuple[int, slice | int]]] = []  # of each group: which tensor, which rows of it
+        groups = []
+        for rate, rows in groupby(range(len(learning_rates)), key=lambda row: learning_rates[row]):
+            together = list(rows)
+            blocks: list[tuple[int, slice | int]] = []
+            for which, parameter in enumerate(parameters):
+                if on_cuda or parameter[0].numel() % CACHE_LINE == 0:
+                    blocks.append((which, slice(together[0], together[-1] + 1)))
+                else:  # row by row, so that a row's rounding never depends on its neighbours
+                    blocks += [(which, row) for row in together]
+            # The optimizer steps on aliases of the stacked tensors: same storage, own gradients.
+            aliases = [parameters[which].detach()[block].requires_grad_() for which, block in blocks]
+            groups.append({"params": aliases, "lr": torch.tensor(rate, device=device) if on_cuda else rate})
+            self._blocks.append(blocks)
         self._adam = torch.optim.Adam(groups, betas=(BETA1, 0.999), eps=1e-8, fused=True, capturable=on_cuda)
         self.beta1 = BETA1
 
@@ -55,7 +64,8 @@ class StackedAdam:
 
     def update(self, gradients: Sequence[Tensor]) -> None:
         """Take one step in place, gradients (G, ...) in the order of the parameters."""
-        for group, part in zip(self._adam.param_groups, self._slices, strict=True):
-            for alias, gradient in zip(group["params"], gradients, strict=True):
-                alias.grad = gradient[part]
+        dense = [gradient.contiguous() for gradient in gradients]  # the fused kernel reads storages, not strides
+        for group, blocks in zip(self._adam.param_groups, self._blocks, strict=True):
+            for alias, (which, block) in zip(group["params"], blocks, strict=True):
+                alias.grad = dense[which][block]
         self._adam.step()

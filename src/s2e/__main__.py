@@ -1,0 +1,5 @@
+"""`python -m s2e`."""
+
+from s2e.cli import main
+
+main()

@@ -1,0 +1,329 @@
+"""What `s2e search` and `s2e train` do, without parsing or printing.
+
+prepare → search → train the final classifier → test it once → write the run
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import optuna
+import torch
+from numpy.typing import NDArray
+
+from s2e import schedules
+from s2e._version import __version__
+from s2e.data import check_trainable
+from s2e.errors import InvalidInput, RunConflict
+from s2e.methods import Method, method
+from s2e.networks import default_network, reference_network
+from s2e.preparation import DataOptions, Prepared, prepare
+from s2e.records import LAST_EPOCHS
+from s2e.runs import CONFIG, Run
+from s2e.samplers import sampler
+from s2e.search import VALIDATION, GenerationDone, SearchPlan, epochs_left, open_study, search_schedule
+from s2e.seeds import derive
+from s2e.spaces import space
+from s2e.training import Member, Progress, Task, Trained, train_population
+
+TEST = "test"
+"""Name under which a final training evaluates the test part."""
+
+
+@dataclass(frozen=True)
+class TrainOptions(DataOptions):
+    """Data, and how classifiers are trained on it."""
+
+    method: str = "coteaching"
+    network: str = "auto"
+    epochs: int = 200
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    schedule: str = "constant:1"
+
+
+@dataclass(frozen=True)
+class SearchOptions(DataOptions):
+    """Data, how candidates are trained on it, and how the schedule is searched."""
+
+    method: str = "coteaching"
+    network: str = "auto"
+    epochs: int = 200
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    space: str = "s2e"
+    sampler: str = "newton"
+    trials: int = 60
+    generation: int = 6
+    baselines: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command works; nothing here changes its result beyond rounding."""
+
+    out: Path
+    root: Path = Path("data")
+    device: str = "auto"
+    storage: str | None = None
+
+
+class Watch(Protocol):
+    """Is told how a command goes along."""
+
+    def stage(self, name: str, epochs: int) -> None:
+        """Say that a part of the work begins which trains for so many epochs."""
+
+    def epoch(self, progress: Progress) -> None:
+        """Say that an epoch is done."""
+
+    def generation(self, done: GenerationDone) -> None:
+        """Say that a generation is done."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with its schedule, trained once and tested once under a name of its own."""
+
+    name: str
+    method: Method
+    schedule: NDArray[np.float64]
+
+
+def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
+    """Search a schedule, train the final classifier with it, test it once, write the run."""
+    began = time.monotonic()
+    family = space(options.space)
+    plan = SearchPlan(
+        family,
+        sampler(options.sampler, family, options.generation),
+        options.trials,
+        options.generation,
+        options.learning_rate,
+        options.seed,
+    )
+    prepared = prepare(options, place.root)
+    task = _task(options, prepared, place)
+    if not task.method.uses_schedule:
+        raise InvalidInput(f"`method` must have a keep rate for its schedule to be searched, but got {options.method}.")
+    run = _begin("search", options, prepared, task, place, resume=resume)
+    with run.locked():
+        study = open_study(place.storage or run.storage, run.path.resolve().name, run.read_json(CONFIG)["options"])
+        watch.stage("search", epochs_left(study, plan, options.epochs))
+        found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
+        run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
+        contenders = [Contender("S2E", task.method, found.schedule)]
+        if options.baselines:
+            contenders = [*_baselines(prepared, options.epochs), *contenders]
+        watch.stage("final training", len({contender.method.name for contender in contenders}) * options.epochs)
+        rows = _train_and_test(task, prepared, contenders, options, run, watch)
+        searched = {
+            "trials": len(study.trials),
+            "best_trial": found.trial,
+            "validation_accuracy": found.validation_accuracy,
+        }
+        _write_result(run, prepared, task, rows, began, search=searched)
+    return run
+
+
+def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
+    """Train one method with a given schedule, test it once, write the run."""
+    began = time.monotonic()
+    schedule = schedules.parse_schedule(options.schedule, options.epochs)
+    prepared = prepare(options, place.root)
+    task = _task(options, prepared, place)
+    run = _begin("train", options, prepared, task, place, resume=False)
+    with run.locked():
+        watch.stage("training", options.epochs)
+        run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
+        contenders = [Contender(task.method.name, task.method, schedule)]
+        rows = _train_and_test(task, prepared, contenders, options, run, watch)
+        _write_result(run, prepared, task, rows, began)
+    return run
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device of this name; "auto" takes the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem).strip().splitlines()[0]
+        raise InvalidInput(f"`device` must be one this machine has, but got {name!r}: {reason}") from problem
+    return device
+
+
+def _task(options: TrainOptions | SearchOptions, prepared: Prepared, place: Place) -> Task:
+    """What every candidate of this command trains on. It is handed train and validation, never test."""
+    train = prepared.splits.train
+    task = Task(
+        train,
+        reference_network(options.network, train.sample_shape, train.classes),
+        method(options.method),
+        {VALIDATION: prepared.splits.valid},
+        options.epochs,
+        options.batch_size,
+        derive(options.seed, "batches"),
+        device_of(place.device),
+    )
+    check_trainable(train, options.batch_size)
+    return task
+
+
+def _baselines(prepared: Prepared, epochs: int) -> list[Contender]:
+    """Standard training, and Co-teaching told the true noise rate where it is known."""
+    standard = Contender("Standard", method("standard"), schedules.constant(1.0, epochs))
+    if prepared.noise_rate is None:
+        return [standard]
+    told = schedules.coteaching(prepared.noise_rate, epochs)
+    return [standard, Contender("Co-teaching", method("coteaching"), told)]
+
+
+def _train_and_test(
+    task: Task,
+    prepared: Prepared,
+    contenders: Sequence[Contender],
+    options: TrainOptions | SearchOptions,
+    run: Run,
+    watch: Watch,
+) -> list[dict[str, Any]]:
+    """Train all contenders with one fresh seed, those of one method together; write the last one's model and curves."""
+    seed = derive(options.seed, "final")
+    evaluate = dict(task.evaluate)
+    if prepared.splits.test is not None:
+        evaluate[TEST] = prepared.splits.test
+    rows = []
+    curves: dict[str, NDArray[Any]] = {}
+    for which, group in groupby(contenders, key=lambda contender: contender.method):
+        together = list(group)
+        final = Task(
+            task.train,
+            task.network,
+            which,
+            evaluate,
+            task.epochs,
+            task.batch_size,
+            derive(seed, "batches"),
+            task.device,
+        )
+        members = [Member(contender.schedule, seed, options.learning_rate) for contender in together]
+        trained = train_population(final, members, on_epoch=watch.epoch)
+        for position, contender in enumerate(together):
+            rows.append(_row(contender, trained, position))
+            own = {name: array[position] for name, array in trained.curves.arrays().items()}
+            curves |= {f"{contender.name}/{name}": array for name, array in own.items()}
+    _write_model(run, task, trained, len(together) - 1)
+    run.write_arrays("curves.npz", curves)
+    return rows
+
+
+def _row(contender: Contender, trained: Trained, position: int) -> dict[str, Any]:
+    """Summarise one contender: its accuracies over the last epochs and at its best epoch."""
+    curves = trained.curves
+    summary: dict[str, Any] = {"name": contender.name, "method": contender.method.name}
+    for part, accuracy in curves.accuracy.items():
+        best = int(accuracy[position].argmax())
+        summary[part] = {
+            f"last_{LAST_EPOCHS}_epochs": float(curves.last(part)[position]),
+            "best_epoch": float(accuracy[position, best]),
+            "at_epoch": best,
+        }
+    precision = curves.label_precision[position, -LAST_EPOCHS:].mean()
+    summary["label_precision"] = None if np.isnan(precision) else float(precision)
+    summary["diverged"] = bool(curves.diverged[position])
+    return summary
+
+
+def _write_model(run: Run, task: Task, trained: Trained, position: int) -> None:
+    state = {
+        f"network{which}.{name}": tensor[position, which]
+        for name, tensor in trained.state.items()
+        for which in range(tensor.shape[1])
+    }
+    run.write_weights("model.safetensors", state, {"classes": "\n".join(task.train.class_names)})
+    dynamics = trained.dynamics.arrays()
+    own = {name: array if name == "seen" else array[position] for name, array in dynamics.items()}
+    run.write_arrays("dynamics.npz", {**own, "rows": task.train.rows, "labels": task.train.labels})
+
+
+def _write_result(
+    run: Run,
+    prepared: Prepared,
+    task: Task,
+    rows: Sequence[Mapping[str, Any]],
+    began: float,
+    *,
+    search: Mapping[str, Any] | None = None,
+) -> None:
+    result: dict[str, Any] = {
+        "methods": list(rows),
+        "noise_rate": prepared.noise_rate,
+        "validation": prepared.validation,
+        "samples": {"train": len(prepared.splits.train), "valid": len(prepared.splits.valid)},
+    }
+    if prepared.splits.test is not None:
+        result["samples"]["test"] = len(prepared.splits.test)
+    if search is not None:
+        result["search"] = dict(search)
+    device = torch.cuda.get_device_name(task.device) if task.device.type == "cuda" else str(task.device)
+    run.write_json("result.json", {**result, "device": device, "seconds": round(time.monotonic() - began, 1)})
+
+
+def _begin(
+    command: str,
+    options: TrainOptions | SearchOptions,
+    prepared: Prepared,
+    task: Task,
+    place: Place,
+    *,
+    resume: bool,
+) -> Run:
+    """Create the run, or open it again when it was made with the same settings."""
+    train = task.train
+    network = options.network if options.network != "auto" else default_network(train.sample_shape, train.classes)
+    config: dict[str, Any] = {
+        "command": command,
+        "options": asdict(options),
+        "network": network,
+        "data_fingerprint": prepared.fingerprint(),
+        "noise_rate": prepared.noise_rate,
+        "storage": place.storage,
+        "versions": {
+            "s2e": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "optuna": optuna.__version__,
+            "numpy": np.__version__,
+        },
+    }
+    if not resume or not Run(place.out).exists:
+        return Run.create(place.out, config)
+    run = Run.open(place.out)
+    before = run.read_json(CONFIG)
+    differences = _differences(before["options"], config["options"])
+    if before["command"] != command:
+        differences.append(f"it was made by s2e {before['command']}")
+    elif before["data_fingerprint"] != config["data_fingerprint"] and not differences:
+        differences.append("the data have changed since")
+    if differences:
+        raise RunConflict(f"{str(place.out)!r} was made with other settings: {'; '.join(differences)}.")
+    run.write_json(CONFIG, {**before, "options": config["options"]})
+    return run
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Name the options that differ; more trials than before is no difference, a search may go on."""
+    return [
+        f"{name} was {before.get(name)!r} and is now {now[name]!r}"
+        for name in now
+        if before.get(name) != now[name] and not (name == "trials" and now[name] > before.get(name, 0))
+    ]

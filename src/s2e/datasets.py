@@ -1,0 +1,431 @@
+"""Load a data set by name or from a file: the only module that reads or downloads data.
+
+A published data set is looked for under a root folder in the layouts its authors publish (`Layout`), and downloaded
+there when it is in none of them. Everything that differs between data sets is in `CATALOGUE`; the code is common.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import os
+import tarfile
+import tempfile
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
+from shutil import copyfileobj
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+
+import numpy as np
+
+from s2e.data import LabelledData, Source, hold_out
+from s2e.errors import InvalidInput, S2EError, UnreadableData, unknown_name
+from s2e.formats import (
+    NPZ_FORM,
+    Files,
+    check_label_range,
+    npz_keys,
+    parse_cifar_binary_part,
+    parse_cifar_pickle_part,
+    parse_idx_part,
+    parse_name_lines,
+    parse_pickled_names,
+    source_from_arrays,
+)
+
+if TYPE_CHECKING:
+    from s2e.data import Array, Labels
+
+logger = logging.getLogger(__name__)
+
+DOWNLOAD_TIMEOUT_S = 30.0
+"""How long a server may stay silent."""
+
+DIGITS_TEST_SHARE = 0.2
+DIGITS_TEST_SEED = 0
+UNSUPPORTED_SUFFIXES = (".csv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way in which a data set lies under the root: a folder, and in it the files of each part, plain or .gz."""
+
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    parse: Callable[[Files, int], tuple[Array, Labels]]
+    """From the files of one part and C: inputs (N, ...) and labels (N,) in 0..C-1."""
+    names_file: str | None = None
+    parse_names: Callable[[bytes, str], tuple[str, ...]] = parse_name_lines
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file to download: one of the files of a layout, or a .tar.gz archive of them."""
+
+    url: str
+    md5: str
+
+    @property
+    def name(self) -> str:
+        """Last part of the address."""
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A data set that can be loaded by name.
+
+    Attributes:
+        name: what `load` takes.
+        description: what the samples are.
+        class_names: C names, used unless the files bring their own.
+        layouts: where it is looked for under the root, first that is complete; none for what is embedded.
+        downloads: what is fetched into the first layout when no layout is complete.
+    """
+
+    name: str
+    description: str
+    class_names: tuple[str, ...]
+    layouts: tuple[Layout, ...] = ()
+    downloads: tuple[RemoteFile, ...] = ()
+
+    @property
+    def classes(self) -> int:
+        """C, the number of classes."""
+        return len(self.class_names)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders under the root in which it is looked for, "." for the root itself."""
+        return tuple(layout.folder for layout in self.layouts)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Addresses it is downloaded from."""
+        return tuple(remote.url for remote in self.downloads)
+
+
+def _idx_layouts(*folders: str) -> tuple[Layout, ...]:
+    train = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+    test = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+    return tuple(Layout(folder, train, test, parse_idx_part) for folder in folders)
+
+
+_DIGITS = tuple("0123456789")
+_MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+_CIFAR_URL = "https://www.cs.toronto.edu/~kriz"
+_CIFAR10_BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
+_CIFAR10_BINARY = tuple(f"{batch}.bin" for batch in _CIFAR10_BATCHES)
+
+# fmt: off
+_PUBLISHED = (
+    DatasetInfo("digits", "handwritten digits of 8 x 8 pixels, embedded in scikit-learn", _DIGITS),
+    DatasetInfo(
+        "mnist", "handwritten digits of 28 x 28 pixels", _DIGITS,
+        layouts=_idx_layouts("mnist", "MNIST/raw", "."),
+        downloads=(
+            RemoteFile(f"{_MNIST_URL}/train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            RemoteFile(f"{_MNIST_URL}/train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
+            RemoteFile(f"{_MNIST_URL}/t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+            RemoteFile(f"{_MNIST_URL}/t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+        ),
+    ),
+    DatasetInfo(
+        "fashion-mnist", "articles of clothing of 28 x 28 pixels",
+        ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        layouts=_idx_layouts("fashion-mnist", "FashionMNIST/raw"),
+        downloads=(
+            RemoteFile(f"{_FASHION_URL}/train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+            RemoteFile(f"{_FASHION_URL}/train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
+            RemoteFile(f"{_FASHION_URL}/t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
+            RemoteFile(f"{_FASHION_URL}/t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
+        ),
+    ),
+    DatasetInfo(
+        "cifar10", "colour photographs of 32 x 32 pixels",
+        ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        layouts=(
+            Layout("cifar-10-batches-bin", _CIFAR10_BINARY, ("test_batch.bin",), parse_cifar_binary_part,
+                   "batches.meta.txt", parse_name_lines),
+            Layout("cifar-10-batches-py", _CIFAR10_BATCHES, ("test_batch",), parse_cifar_pickle_part,
+                   "batches.meta", parse_pickled_names),
+        ),
+        downloads=(RemoteFile(f"{_CIFAR_URL}/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),),
+    ),
+    DatasetInfo(
+        "cifar100", "colour photographs of 32 x 32 pixels", tuple(str(label) for label in range(100)),
+        layouts=(
+            Layout("cifar-100-binary", ("train.bin",), ("test.bin",), parse_cifar_binary_part,
+                   "fine_label_names.txt", parse_name_lines),
+            Layout("cifar-100-python", ("train",), ("test",), parse_cifar_pickle_part,
+                   "meta", parse_pickled_names),
+        ),
+        downloads=(RemoteFile(f"{_CIFAR_URL}/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),),
+    ),
+)
+# fmt: on
+CATALOGUE = {info.name: info for info in _PUBLISHED}
+
+HUMAN_LABEL_KEYS = {
+    "cifar10": {
+        "worst": "worse_label",
+        "aggre": "aggre_label",
+        "random1": "random_label1",
+        "random2": "random_label2",
+        "random3": "random_label3",
+    },
+    "cifar100": {"noisy": "noisy_label"},
+}
+"""Kinds of human labels of each data set, with the key under which CIFAR-N publishes them."""
+
+
+def load(name_or_path: str | os.PathLike[str], root: Path | str = "data", *, download: bool = True) -> Source:
+    """Load a data set by name, or from an .npz file.
+
+    Args:
+        name_or_path: a name in `available()`, or a path to an .npz file; `formats.source_from_arrays` says what the
+            file may hold and how it is understood.
+        root: the folder under which published data sets lie and into which they are downloaded.
+        download: whether to download a published data set that is not under the root.
+
+    Returns:
+        Its training samples, and validation and test samples where it has them. `digits` are float32 (N, 1, 8, 8) in
+        [0, 1]; `mnist` and `fashion-mnist` uint8 (N, 1, 28, 28); `cifar10` and `cifar100` uint8 (N, 3, 32, 32).
+    """
+    name = os.fspath(name_or_path)
+    if name not in CATALOGUE:
+        return _load_file(name)
+    info = CATALOGUE[name]
+    return load_published(info, Path(root), download=download) if info.layouts else _load_digits(info)
+
+
+def available() -> tuple[DatasetInfo, ...]:
+    """Return what can be loaded by name."""
+    return tuple(CATALOGUE.values())
+
+
+def human_labels(name: str, kind: str, root: Path | str = "data") -> Labels:
+    """Return labels that people gave to the training samples (CIFAR-N), (N,) in the order of CIFAR's own files.
+
+    Read from `cifar-n/cifar10n.npz` or `cifar-n/cifar100n.npz` under the root. In the latter, `order_certain` marks the
+    few samples whose place among their neighbours is not certain; they are returned like all others.
+    """
+    if name not in HUMAN_LABEL_KEYS:
+        raise InvalidInput(f"{unknown_name('name', name, HUMAN_LABEL_KEYS)} Human labels exist for no other data set.")
+    if kind not in HUMAN_LABEL_KEYS[name]:
+        raise unknown_name(f"kind of human labels of {name}", kind, HUMAN_LABEL_KEYS[name])
+    key, path = HUMAN_LABEL_KEYS[name][kind], Path(root) / "cifar-n" / f"{name}n.npz"
+    if not path.is_file():
+        raise UnreadableData(
+            f"{path} does not exist; put the CIFAR-N labels of {name} there as an .npz file with the key `{key}`."
+        )
+
+    def pick(found: Collection[str]) -> list[str]:
+        if key not in found:
+            raise InvalidInput(f"{path} must hold the key `{key}`, but holds {', '.join(found) or 'nothing'}.")
+        return [key]
+
+    labels = _read_npz(path, pick)[key]
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise InvalidInput(f"{path}: `{key}` must hold integers (N,), but got {labels.dtype} {labels.shape}.")
+    labels = labels.astype(np.int64)
+    check_label_range(labels, CATALOGUE[name].classes, str(path))
+    return labels
+
+
+def load_published(info: DatasetInfo, root: Path, *, download: bool) -> Source:
+    """Load a data set from the first complete layout under the root, downloading it when there is none."""
+    layout = next((layout for layout in info.layouts if not _missing(layout, root / layout.folder)), None)
+    if layout is None and not download:
+        raise UnreadableData(f"{_what_is_missing(info, root)} (downloading is switched off).")
+    if layout is None:
+        layout = info.layouts[0]
+        try:
+            _download(info.downloads, layout, root)
+        except (OSError, HTTPException, tarfile.TarError, EOFError, zlib.error) as error:
+            raise UnreadableData(f"{_what_is_missing(info, root)} (downloading failed: {error}).") from error
+    return _read_layout(info, layout, root / layout.folder)
+
+
+# Under the root
+
+
+def _stored(path: Path) -> Path | None:
+    """Return the file as it lies there, plain or with .gz appended, or None."""
+    return next((file for file in (path, path.with_name(f"{path.name}.gz")) if file.is_file()), None)
+
+
+def _missing(layout: Layout, folder: Path) -> list[str]:
+    return [file for file in (*layout.train, *layout.test) if _stored(folder / file) is None]
+
+
+def _what_is_missing(info: DatasetInfo, root: Path) -> str:
+    """Say where the data set was looked for, and what to put into the layout that has the fewest files missing."""
+    missing = {root / layout.folder: _missing(layout, root / layout.folder) for layout in info.layouts}
+    nearest = min(missing, key=lambda folder: len(missing[folder]))
+    return (
+        f"{info.name} must lie complete in one of {', '.join(map(str, missing))}, but does not; "
+        f"put {', '.join(missing[nearest])} into {nearest}, each plain or .gz"
+    )
+
+
+def _read_layout(info: DatasetInfo, layout: Layout, folder: Path) -> Source:
+    class_names = _read_class_names(info, layout, folder)
+
+    def read(names: tuple[str, ...]) -> LabelledData:
+        paths = [path for path in (_stored(folder / name) for name in names) if path is not None]
+        inputs, labels = layout.parse({str(path): _read_bytes(path) for path in paths}, info.classes)
+        return LabelledData(inputs, labels, class_names)
+
+    train, test = read(layout.train), read(layout.test)
+    if train.sample_shape != test.sample_shape:
+        raise InvalidInput(
+            f"{folder}: the test images must have the shape {train.sample_shape} of the training images, "
+            f"but got {test.sample_shape}; replace the files by the published ones."
+        )
+    return Source(info.name, train, test=test)
+
+
+def _read_class_names(info: DatasetInfo, layout: Layout, folder: Path) -> tuple[str, ...]:
+    path = None if layout.names_file is None else _stored(folder / layout.names_file)
+    if path is None:
+        return info.class_names
+    names = layout.parse_names(_read_bytes(path), str(path))
+    if len(names) != info.classes:
+        raise InvalidInput(f"{path} must name {info.classes} classes, but got {len(names)}; replace or remove it.")
+    return names
+
+
+# Files
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged or unreadable file raises into one error that names it."""
+    try:
+        yield
+    except S2EError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise UnreadableData(
+            f"{path} could not be read ({error}); if it is truncated or corrupted, copy or download it again."
+        ) from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    with _reading(path):
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def _read_npz(path: Path, pick: Callable[[Collection[str]], Collection[str]]) -> dict[str, Array]:
+    """Return the arrays under the keys that `pick` chooses among those in the file; the others are not read."""
+    with _reading(path):
+        if not zipfile.is_zipfile(path):
+            raise UnreadableData(
+                f"{path} must be an .npz file, but is truncated or none at all; write it with numpy.savez."
+            )
+        with np.load(path, allow_pickle=False) as file:
+            return {key: _read_array(file, key, path) for key in pick(file.files)}
+
+
+def _read_array(file: Mapping[str, Array], key: str, path: Path) -> Array:
+    try:
+        return np.asarray(file[key])
+    except ValueError as error:
+        if "Object arrays" not in str(error):  # NumPy has no exception of its own for what only pickle can load
+            raise
+        raise InvalidInput(
+            f"{path}: `{key}` must hold numbers or strings, but got Python objects; "
+            f"convert it with numpy.asarray(..., dtype=...) before saving."
+        ) from error
+
+
+def _load_file(name: str) -> Source:
+    path = Path(name)
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix in UNSUPPORTED_SUFFIXES or name.startswith("hf:"):
+        what = f"The folder {name}" if path.is_dir() else name
+        raise InvalidInput(f"{what} is not supported yet; convert it to an .npz file with keys {NPZ_FORM}.")
+    if suffix != ".npz" and path.exists():
+        raise InvalidInput(f"{name} must be an .npz file, but is none; convert it to one with keys {NPZ_FORM}.")
+    if suffix != ".npz":
+        raise InvalidInput(f"{unknown_name('name_or_path', name, CATALOGUE)} A path to an .npz file is accepted too.")
+    if not path.exists():
+        raise UnreadableData(f"{path} does not exist; check the path.")
+    arrays = _read_npz(path, lambda found: npz_keys(found, str(path)).values())
+    return source_from_arrays(arrays, path.stem, str(path))
+
+
+def _load_digits(info: DatasetInfo) -> Source:
+    """Return scikit-learn's embedded digits, float32 (N, 1, 8, 8), with the same test part held out every time."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    inputs = (digits.images / 16).astype(np.float32)[:, None]  # (1797, 1, 8, 8): grey levels are 0..16
+    data = LabelledData(inputs, digits.target.astype(np.int64), info.class_names)
+    train, test = hold_out(data, DIGITS_TEST_SHARE, np.random.default_rng(DIGITS_TEST_SEED))
+    return Source(info.name, train, test=test)
+
+
+# Download
+
+
+def _download(downloads: Iterable[RemoteFile], layout: Layout, root: Path) -> None:
+    """Fetch a layout's files; they appear in its folder only when all have arrived and been verified."""
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
+        arrived = Path(scratch)
+        for remote in downloads:
+            _fetch(remote, arrived / remote.name)
+            if remote.name.endswith(".tar.gz"):
+                _extract(arrived / remote.name, layout, arrived)
+                (arrived / remote.name).unlink()
+        if missing := _missing(layout, arrived):
+            raise UnreadableData(f"{', '.join(missing)} did not come with it")
+        folder = root / layout.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in sorted(arrived.iterdir()):
+            file.replace(folder / file.name)
+
+
+def _fetch(remote: RemoteFile, target: Path) -> None:
+    logger.info("downloading %s", remote.url)
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        # The addresses are those of the catalogue, not a user's.
+        with (
+            urllib.request.urlopen(remote.url, timeout=DOWNLOAD_TIMEOUT_S) as response,  # noqa: S310
+            target.open("wb") as file,
+        ):
+            while block := response.read(1 << 20):
+                digest.update(block)
+                file.write(block)
+    except HTTPError as error:
+        error.close()  # it is the server's reply, and holds the connection open
+        raise UnreadableData(f"{remote.url}: {error}") from error
+    except (OSError, HTTPException) as error:
+        raise UnreadableData(f"{remote.url}: {error}") from error
+    if digest.hexdigest() != remote.md5:
+        raise UnreadableData(f"{remote.url} must have the MD5 {remote.md5}, but got {digest.hexdigest()}")
+
+
+def _extract(archive: Path, layout: Layout, folder: Path) -> None:
+    """Copy the layout's own files out of an archive; no path, mode or link that the archive names is followed."""
+    expected = {*layout.train, *layout.test, *([] if layout.names_file is None else [layout.names_file])}
+    with tarfile.open(archive, "r:gz") as members:
+        for member in members:
+            name = PurePosixPath(member.name).name
+            content = members.extractfile(member) if member.isfile() and name in expected else None
+            if content is not None:
+                with (folder / name).open("wb") as file:
+                    copyfileobj(content, file)

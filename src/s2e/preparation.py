@@ -1,0 +1,124 @@
+"""From a name or a path to data ready to train on: load → corrupt → split."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from s2e import datasets, noise
+from s2e.data import VALIDATION_SHARE, LabelledData, Source, Splits, hold_out
+from s2e.errors import InvalidInput
+from s2e.seeds import derive
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data, how corrupted, and how split.
+
+    Attributes:
+        data: name or path of the data.
+        noise: noise to add, as `noise.parse_noise` reads it; "none" for data whose labels are doubtful as they are.
+        validation: "clean", "noisy", a .npz file, or "auto": clean where clean labels are to be had, else noisy.
+        validation_share: part of the training samples held out where validation does not come from a file.
+        seed: decides the noise and the split (and, in what builds on this, everything else that is drawn).
+    """
+
+    data: str
+    noise: str = "none"
+    validation: str = "auto"
+    validation_share: float = VALIDATION_SHARE
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data ready to train on.
+
+    Attributes:
+        splits: training, validation and test.
+        validation: "clean" or "noisy".
+        noise_rate: achieved share of wrong training labels, None where nobody knows.
+    """
+
+    splits: Splits
+    validation: str
+    noise_rate: float | None
+
+    def fingerprint(self) -> str:
+        """Return a digest of the training and validation data, to tell whether two runs worked on the same."""
+        digest = hashlib.sha256()
+        for part in (self.splits.train, self.splits.valid):
+            digest.update(np.ascontiguousarray(part.inputs).data)
+            digest.update(np.ascontiguousarray(part.labels).data)
+        return digest.hexdigest()[:16]
+
+
+def prepare(options: DataOptions, root: Path) -> Prepared:
+    """Load, corrupt and split.
+
+    Clean validation is held out before noise is added; noisy validation is held out of the noisy samples.
+    """
+    source = datasets.load(options.data, root)
+    spec = noise.parse_noise(options.noise)
+    given, kind = _given_validation(options, source)
+    if given is not None:
+        train = _corrupt(source.train, spec, options, root)
+        return _prepared(train, given, source.test, kind)
+    if kind == "clean":
+        rest, held = _hold_out(source.train, options)
+        train, held = _corrupt(rest, spec, options, root), _with_true_labels(held)
+    else:
+        train, held = _hold_out(_corrupt(source.train, spec, options, root), options)
+    return _prepared(train, held, source.test, kind)
+
+
+def _given_validation(options: DataOptions, source: Source) -> tuple[LabelledData | None, str]:
+    """Return validation data that came in a file, if any, and whether validation is clean or noisy."""
+    wish = options.validation
+    has_clean_labels = options.noise != "none" or source.train.clean_labels is not None
+    if wish == "auto":
+        wish = "clean" if source.valid is not None or has_clean_labels else "noisy"
+    if wish == "noisy":
+        return None, "noisy"
+    if wish != "clean":
+        return _from_file(wish, source.train), "clean"
+    if source.valid is None and not has_clean_labels:
+        raise InvalidInput(
+            f"`validation` clean needs clean labels, but {options.data} has none and no noise was asked for; "
+            f"give a .npz file of clean samples instead, or use noisy."
+        )
+    return source.valid, "clean"
+
+
+def _from_file(path: str, train: LabelledData) -> LabelledData:
+    if not path.endswith(".npz"):
+        raise InvalidInput(f"`validation` must be auto, clean, noisy or a .npz file, but got {path!r}.")
+    valid = datasets.load(path).train
+    if valid.sample_shape != train.sample_shape or not set(valid.class_names) <= set(train.class_names):
+        raise InvalidInput(
+            f"`validation` must hold samples of shape {train.sample_shape} and classes of the training data, but "
+            f"{path!r} holds {valid.sample_shape} and the classes {', '.join(valid.class_names[:10])}."
+        )
+    codes = np.array([train.class_names.index(name) for name in valid.class_names], dtype=np.int64)
+    return replace(valid, labels=codes[valid.labels], class_names=train.class_names)
+
+
+def _corrupt(data: LabelledData, spec: noise.NoiseSpec, options: DataOptions, root: Path) -> LabelledData:
+    if spec.kind == "human":
+        return data.with_noisy_labels(datasets.human_labels(options.data, spec.source or "", root)[data.rows])
+    return noise.apply(spec, data, np.random.default_rng(derive(options.seed, "noise")))
+
+
+def _hold_out(data: LabelledData, options: DataOptions) -> tuple[LabelledData, LabelledData]:
+    return hold_out(data, options.validation_share, np.random.default_rng(derive(options.seed, "split")))
+
+
+def _with_true_labels(data: LabelledData) -> LabelledData:
+    return data if data.clean_labels is None else replace(data, labels=data.clean_labels)
+
+
+def _prepared(train: LabelledData, valid: LabelledData, test: LabelledData | None, validation: str) -> Prepared:
+    return Prepared(Splits(train, valid, test), validation, noise.achieved_rate(train))

@@ -1,0 +1,93 @@
+"""How a command goes along: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from s2e.commands import Watch
+from s2e.search import GenerationDone
+from s2e.training import Progress as TrainingProgress
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Watch]:
+    """Show progress while the body runs, in the way this console can."""
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[best]}"),
+    )
+    with Progress(*columns, console=console) as bars:
+        yield Bars(bars)
+
+
+class Bars:
+    """One bar for each stage."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._task = TaskID(0)
+
+    def stage(self, name: str, epochs: int) -> None:
+        """Start a bar."""
+        self._task = self._bars.add_task(name, total=epochs, best="")
+
+    def epoch(self, progress: TrainingProgress) -> None:
+        """Move the bar on by what this chunk of the members is of all."""
+        self._bars.advance(self._task, (progress.last - progress.first) / progress.members)
+
+    def generation(self, done: GenerationDone) -> None:
+        """Show the best so far."""
+        text = f"trial {done.finished}/{done.trials}, best {100 * done.best:.2f}%"
+        self._bars.update(self._task, best=text)
+
+
+class Lines:
+    """One line for each stage and generation, and now and then for an epoch."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = self._said = time.monotonic()
+
+    def stage(self, name: str, epochs: int) -> None:
+        """Announce a stage."""
+        self._began = self._said = time.monotonic()
+        self._say(f"{name}: {epochs} epochs")
+
+    def epoch(self, progress: TrainingProgress) -> None:
+        """Say where things stand, at most every ten seconds."""
+        if time.monotonic() - self._said >= 10:
+            members = f", members {progress.first + 1}-{progress.last} of {progress.members}"
+            self._say(f"  epoch {progress.epoch}/{progress.epochs}{members}")
+
+    def generation(self, done: GenerationDone) -> None:
+        """Say how the search stands and how long it will take."""
+        spent = time.monotonic() - self._began
+        self._say(
+            f"trial {done.finished}/{done.trials}: best validation accuracy {100 * done.best:.2f}%, {spent:.0f} s"
+        )
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        self._console.print(text, markup=False)

@@ -1,0 +1,118 @@
+"""The run directory: everything one command made, written so that a crash leaves the old file or the new one.
+
+| file | what |
+|---|---|
+| config.json | everything needed to repeat the command, with versions |
+| study.db | the Optuna study of a search |
+| schedule.json | the keep rates, by epoch |
+| curves.npz | what happened by epoch in the final training |
+| dynamics.npz | what happened to every training sample in it |
+| model.safetensors | weights of the final classifier |
+| result.json | the figures |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2e.errors import RunConflict, UnreadableData
+
+CONFIG = "config.json"
+
+
+class Run:
+    """A run directory on disk."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
+        """Start a run in a directory that holds none yet."""
+        run = cls(path)
+        if run.exists:
+            raise RunConflict(
+                f"{str(run.path)!r} already holds a run; continue it with --resume, or give another --out."
+            )
+        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+            raise RunConflict(f"`out` must be a new or an empty directory, but {str(run.path)!r} is not.")
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.write_json(CONFIG, config)
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """Open a run made before."""
+        run = cls(path)
+        if not run.exists:
+            raise UnreadableData(f"{str(run.path)!r} holds no run: there is no {CONFIG} in it.")
+        return run
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether the directory holds a run."""
+        return (self.path / CONFIG).is_file()
+
+    @property
+    def storage(self) -> str:
+        """URL of the study kept in this directory."""
+        return f"sqlite:///{(self.path / 'study.db').resolve()}"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from working on this run at the same time."""
+        with (self.path / ".lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunConflict(
+                    f"another process is working on {str(self.path)!r}; wait for it or stop it first."
+                ) from None
+            yield
+
+    def read_json(self, name: str) -> Any:
+        """Read one of the run's JSON files."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as problem:
+            raise UnreadableData(f"{str(self.path / name)!r} could not be read: {problem}.") from problem
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file."""
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        self._write(name, lambda handle: handle.write(text.encode()))
+
+    def write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write a compressed .npz file."""
+        self._write(name, lambda handle: np.savez_compressed(handle, allow_pickle=False, **arrays))
+
+    def write_weights(self, name: str, state: Mapping[str, Any], about: Mapping[str, str]) -> None:
+        """Write tensors as safetensors, with a few words about them."""
+        from safetensors.torch import save
+
+        content = save({key: tensor.contiguous() for key, tensor in state.items()}, dict(about))
+        self._write(name, lambda handle: handle.write(content))
+
+    def _write(self, name: str, fill: Callable[[IO[bytes]], object]) -> None:
+        """Write beside the target, flush to disk, rename."""
+        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as handle:
+                fill(handle)
+                handle.flush()
+                os.fsync(handle.fileno())
+            Path(temporary).chmod(0o644)
+            os.replace(temporary, self.path / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise

@@ -1,0 +1,209 @@
+"""Searching the schedule: THE generation loop — ask K points, train them as one population, tell their scores.
+
+The study is the only state. Every trial is asked with a sampler built anew from (seed, trial number), and written to
+the study in one piece; so whatever the moment a process dies at, opening the study again continues where it was.
+
+Letters: K points in a generation, D dimensions of the space, T epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+import sqlalchemy.exc
+from numpy.typing import NDArray
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from s2e.errors import InvalidInput, RunConflict, UnreadableData
+from s2e.samplers import SamplerFactory
+from s2e.seeds import derive
+from s2e.spaces import Space
+from s2e.training import Member, Progress, Task, Trained, train_population
+
+log = logging.getLogger(__name__)
+
+VALIDATION = "valid"
+"""Name under which a task evaluates the validation part; the only thing a search looks at."""
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What a search is, apart from the data and the networks.
+
+    Attributes:
+        space: the family of schedules.
+        sampler: builds the sampler of a trial from its seed.
+        trials: how many schedules to train.
+        generation: K, how many of them are asked, trained and told together.
+        learning_rate: of every member.
+        seed: decides the points and the networks' initial weights.
+    """
+
+    space: Space
+    sampler: SamplerFactory
+    trials: int = 60
+    generation: int = 6
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "generation"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best trial of a search.
+
+    Attributes:
+        schedule: (T,) keep rates.
+        point: (D,) in the unit cube.
+        validation_accuracy: mean over the last epochs and the member's networks, of the training that was scored.
+        trial: its number in the study.
+    """
+
+    schedule: NDArray[np.float64]
+    point: NDArray[np.float64]
+    validation_accuracy: float
+    trial: int
+
+
+@dataclass(frozen=True)
+class GenerationDone:
+    """Told after every generation: trials finished of all, and the best validation accuracy so far."""
+
+    finished: int
+    trials: int
+    best: float
+
+
+def search_schedule(
+    task: Task,
+    plan: SearchPlan,
+    study: optuna.Study,
+    *,
+    on_generation: Callable[[GenerationDone], None] | None = None,
+    on_epoch: Callable[[Progress], None] | None = None,
+) -> Found:
+    """Run the study up to `plan.trials` finished trials and return the best; continues a study begun before.
+
+    Args:
+        task: what is trained; must evaluate "valid", and the score is the error there.
+        plan: what is searched and how.
+        study: minimised; a fresh one or one begun with the same task and plan.
+        on_generation: told after every generation.
+        on_epoch: told after every epoch of a generation.
+    """
+    if not task.method.uses_schedule:
+        raise InvalidInput(
+            f"`method` must be one with a keep rate to search a schedule for, but got {task.method.name}."
+        )
+    while points := next_generation(study, plan):
+        trained = train_population(task, _members(points, task, plan), on_epoch=on_epoch)
+        _tell(study, points, trained)
+        if on_generation is not None:
+            on_generation(
+                GenerationDone(finished(study), plan.trials, best(study, plan.space, task.epochs).validation_accuracy)
+            )
+    return best(study, plan.space, task.epochs)
+
+
+def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> optuna.Study:
+    """Open or create the study at a storage URL (None: in memory), and hold it to the settings it was begun with."""
+    try:
+        study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
+    except sqlalchemy.exc.SQLAlchemyError as problem:
+        reason = str(problem).strip().splitlines()[0]
+        raise UnreadableData(f"the study at {storage} could not be opened: {reason}") from problem
+    lasting = {key: value for key, value in settings.items() if key != "trials"}
+    if study.user_attrs.get("settings", lasting) != lasting:
+        raise RunConflict(f"the study {name!r} at {storage} was made with other settings; use another storage or name.")
+    study.set_user_attr("settings", lasting)
+    return study
+
+
+def epochs_left(study: optuna.Study, plan: SearchPlan, epochs: int) -> int:
+    """Return the epochs the search still has to train, all members of a generation at once."""
+    left = max(0, plan.trials - finished(study))
+    return -(-left // plan.generation) * epochs
+
+
+def next_generation(study: optuna.Study, plan: SearchPlan) -> list[FrozenTrial]:
+    """Return the trials to train next: those a dead process left running, then new ones to the end of a generation."""
+    asked = study.get_trials(deepcopy=False)
+    running = [trial for trial in asked if trial.state == TrialState.RUNNING]
+    if running and len(asked) % plan.generation == 0:
+        return running
+    end = min(plan.trials, (len(asked) // plan.generation + 1) * plan.generation)
+    return running + ask(study, plan, max(0, end - len(asked)))
+
+
+def ask(study: optuna.Study, plan: SearchPlan, count: int) -> list[FrozenTrial]:
+    """Ask for new trials and write each to the study in one piece, so that none is ever half there.
+
+    The samplers work on a copy of the study in memory: a trial of the real one appears with all its parameters or not
+    at all.
+    """
+    draft = _draft(study)
+    distributions = {name: FloatDistribution(0.0, 1.0) for name in plan.space.names}
+    asked = []
+    for number in range(len(draft.trials), len(draft.trials) + count):
+        draft.sampler = plan.sampler(derive(plan.seed, "sampler", number))
+        draft.ask(dict(distributions))
+        study.add_trial(draft.get_trials()[number])
+        asked.append(study.get_trials(deepcopy=False)[number])
+    return asked
+
+
+def _draft(study: optuna.Study) -> optuna.Study:
+    """Copy a study into memory, without Optuna announcing it as a new one."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        draft = optuna.create_study(directions=study.directions)
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    draft.add_trials(study.get_trials(deepcopy=False))
+    return draft
+
+
+def best(study: optuna.Study, space: Space, epochs: int) -> Found:
+    """Return the trial with the smallest validation error, the earliest of equals."""
+    trial = study.best_trial
+    point = _point(trial, space)
+    schedule = space.decode(point[None], epochs)[0]
+    return Found(schedule, point, 1.0 - float(trial.values[0]), trial.number)
+
+
+def _members(trials: Sequence[FrozenTrial], task: Task, plan: SearchPlan) -> list[Member]:
+    points = np.stack([_point(trial, plan.space) for trial in trials])  # (K, D)
+    schedules = plan.space.decode(points, task.epochs)  # (K, T)
+    return [
+        Member(schedule, derive(plan.seed, "trial", trial.number), plan.learning_rate)
+        for trial, schedule in zip(trials, schedules, strict=True)
+    ]
+
+
+def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], trained: Trained) -> None:
+    """Score each member by its validation error; one that diverged is scored worst, with an error of 1."""
+    errors = 1.0 - trained.curves.last(VALIDATION)
+    for trial, error, curve in zip(trials, errors, trained.curves.accuracy[VALIDATION], strict=True):
+        running = optuna.Trial(study, trial._trial_id)
+        running.set_user_attr("validation_accuracy", [round(float(value), 6) for value in curve])
+        study.tell(trial.number, float(error))
+
+
+def _point(trial: FrozenTrial, space: Space) -> NDArray[np.float64]:
+    return np.array([trial.params[name] for name in space.names])
+
+
+def finished(study: optuna.Study) -> int:
+    """Return how many trials have been trained and told."""
+    return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))

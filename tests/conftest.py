@@ -1,0 +1,52 @@
+"""Small data and networks that train in seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from s2e.data import LabelledData
+from s2e.training import Member, Task
+
+
+def blobs(
+    samples: int = 192, classes: int = 4, features: int = 6, *, wrong: float = 0.3, seed: int = 0
+) -> LabelledData:
+    """Gaussian clusters, a share of them mislabelled."""
+    generator = np.random.default_rng(seed)
+    clean = generator.permutation(np.arange(samples) % classes).astype(np.int64)
+    centres = np.random.default_rng(99).normal(size=(classes, features)) * 2
+    inputs = (centres[clean] + generator.normal(size=(samples, features))).astype(np.float32)
+    noisy = np.where(generator.random(samples) < wrong, (clean + 1) % classes, clean)
+    return LabelledData(inputs, noisy, tuple("abcdefgh"[:classes]), clean_labels=clean)
+
+
+def small_mlp(features: int = 6, classes: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, classes))
+
+
+@pytest.fixture
+def train_data() -> LabelledData:
+    return blobs()
+
+
+@pytest.fixture
+def valid_data() -> LabelledData:
+    return blobs(96, wrong=0.0, seed=1)
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> None:
+    torch.set_num_threads(2)
+
+
+def task(train: LabelledData, method: object, *, network: object = small_mlp, **changes: object) -> Task:
+    settings = {"evaluate": {}, "epochs": 4, "batch_size": 32, **changes}
+    return Task(train, network, method, **settings)  # type: ignore[arg-type]
+
+
+def member(keep: float = 0.7, *, seed: int = 0, epochs: int = 4, **changes: object) -> Member:
+    schedule = np.linspace(1.0, keep, epochs)
+    return Member(schedule, seed, **changes)  # type: ignore[arg-type]
