@@ -67,6 +67,7 @@ class Task:
         vectorize: see `Population`.
         stream: see `feed`.
         chunk: members trained at a time; None for as many as the memory holds.
+        graph: replay steps as a CUDA graph where the device can.
     """
 
     train: LabelledData
@@ -80,6 +81,7 @@ class Task:
     vectorize: bool | None = None
     stream: bool | None = None
     chunk: int | None = None
+    graph: bool = True
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,25 @@ def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Cur
         return Trained(curves, recorder.dynamics(), state)
 
 
+def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
+    """Return the bare step of a population, for measuring it: each call trains every member on the next batch."""
+    _check(task, members)
+    _, lockstep, _ = _build(task, members)
+    keep = torch.from_numpy(keep_counts(np.stack([member.schedule for member in members]), task.batch_size))  # (P, T)
+    steps = len(task.train) // task.batch_size
+    taken = 0
+
+    def step() -> None:
+        nonlocal taken
+        if taken % steps == 0:
+            lockstep.begin_epoch(0, _batch_order(task, 0, steps), steps, keep[:, 0], *learning_plan(0, task.epochs))
+        with _fast_matrix_products():
+            lockstep.step()
+        taken += 1
+
+    return step
+
+
 def _build(task: Task, members: Sequence[Member]) -> tuple[Population, Lockstep, Recorder]:
     """Put networks, optimizer, data and records on the device."""
     networks = task.method.networks
@@ -188,8 +209,9 @@ def _build(task: Task, members: Sequence[Member]) -> tuple[Population, Lockstep,
     if task.train.clean_labels is not None:
         clean = labels == torch.from_numpy(task.train.clean_labels).to(task.device)
     recorder = Recorder(len(members), len(task.train), task.epochs, clean, task.device)
-    inputs = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
-    return population, Lockstep(population, task.method, optimizer, inputs, labels, recorder), recorder
+    batches = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
+    lockstep = Lockstep(population, task.method, optimizer, batches, labels, recorder, use_graph=task.graph)
+    return population, lockstep, recorder
 
 
 def _member_labels(train: LabelledData, members: Sequence[Member]) -> Tensor:

@@ -1,0 +1,134 @@
+"""The engine's claims on a CUDA device: to tolerance where a CPU holds them exactly."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from conftest import blobs, member, small_mlp, task
+from s2e.data import LabelledData
+from s2e.methods import METHODS, Coteaching, Standard
+from s2e.training import train_population
+from test_training import Stubborn, assert_same, only, with_batch_norm
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+CUDA = torch.device("cuda")
+METHOD_LIST = list(METHODS.values())
+
+
+@pytest.fixture(autouse=True)
+def _full_precision(monkeypatch):
+    """Compare in float32 proper: tf32 rounds by the shape of the product."""
+    from contextlib import nullcontext
+
+    monkeypatch.setattr("s2e.training._fast_matrix_products", nullcontext)
+
+
+def on_gpu(train: LabelledData, method: object, **changes: object):
+    return task(train, method, device=CUDA, **changes)
+
+
+@pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)
+@pytest.mark.parametrize("network", [small_mlp, with_batch_norm])
+def test_a_member_alone_equals_that_member_in_a_population(method, network, train_data, valid_data):
+    shared = on_gpu(train_data, method, network=network, evaluate={"valid": valid_data})
+    members = [member(0.5, seed=1), member(0.9, seed=2, learning_rate=3e-3), member(0.2, seed=3)]
+    together = train_population(shared, members)
+    for position, one in enumerate(members):
+        assert_same(only(together, position), train_population(shared, [one]), exactly=False)
+
+
+@pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)
+def test_a_replayed_graph_equals_eager_steps(method, train_data, valid_data):
+    members = [member(0.5, seed=1), member(0.8, seed=2)]
+    shared = {"evaluate": {"valid": valid_data}, "epochs": 10}
+    members = [member(0.5, seed=1, epochs=10), member(0.8, seed=2, epochs=10)]
+    graph, eager = (
+        train_population(on_gpu(train_data, method, graph=graph, **shared), members) for graph in (True, False)
+    )
+    assert_same(graph, eager, exactly=False)
+    np.testing.assert_allclose(graph.dynamics.kept, eager.dynamics.kept)
+
+
+@pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)
+def test_the_gpu_trains_the_networks_the_cpu_trains(method, train_data, valid_data):
+    members = [member(0.5, seed=1), member(0.8, seed=2)]
+    shared = {"evaluate": {"valid": valid_data}}
+    assert_same(
+        train_population(on_gpu(train_data, method, **shared), members),
+        train_population(task(train_data, method, **shared), members),
+        exactly=False,
+    )
+
+
+def test_streamed_inputs_train_the_same_networks_as_resident_ones(train_data):
+    members = [member(seed=1), member(seed=2)]
+    resident, streamed = (
+        train_population(on_gpu(train_data, Coteaching(), stream=stream), members) for stream in (False, True)
+    )
+    assert_same(resident, streamed, exactly=False)
+
+
+def test_vmapped_equals_looped_with_convolutions():
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, size=(64, 1, 8, 8), dtype=np.uint8)
+    data = LabelledData(images, generator.integers(0, 3, size=64), ("a", "b", "c"))
+
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+
+    members = [member(seed=1), member(seed=2)]
+    vmapped, looped = (
+        train_population(on_gpu(data, Coteaching(), network=network, vectorize=vectorize), members)
+        for vectorize in (True, False)
+    )
+    assert_same(vmapped, looped, exactly=False)
+
+
+def test_dropout_draws_anew_in_every_replay():
+    data = blobs(256)
+
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 4))
+
+    trained = train_population(on_gpu(data, Standard(), network=network, epochs=20), [member(1.0, epochs=20)])
+    assert len(np.unique(trained.curves.loss[0].round(6))) == 20
+    assert not trained.curves.diverged.any()
+
+
+def test_a_network_that_cannot_be_vmapped_or_captured_is_trained_all_the_same(train_data, caplog):
+    members = [member(seed=1), member(seed=2)]
+    with caplog.at_level(logging.WARNING):
+        trained = train_population(on_gpu(train_data, Coteaching(), network=Stubborn), members)
+    assert caplog.text.count("cannot be vectorised") == 1
+    assert caplog.text.count("cannot be captured") == 1
+    assert_same(trained, train_population(task(train_data, Coteaching(), network=Stubborn), members), exactly=False)
+
+
+def test_a_real_lack_of_memory_halves_the_chunk_and_loses_nothing(caplog):
+    data = blobs(4096)
+
+    def wide() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 4))
+
+    members = [member(seed=k, epochs=1) for k in range(16)]
+    settings = {"network": wide, "epochs": 1, "batch_size": 1024}
+    needed = 16 * 4 * 4 * (2048 * 2048) * 0.6  # well below the weights, gradients and moments of 16 members
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(needed / total)
+    try:
+        with caplog.at_level(logging.WARNING):
+            short = train_population(on_gpu(data, Standard(), chunk=16, **settings), members)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "out of memory" in caplog.text
+    whole = train_population(on_gpu(data, Standard(), **settings), members)
+    np.testing.assert_allclose(short.curves.loss, whole.curves.loss, rtol=1e-3)
