@@ -245,7 +245,7 @@ class TestNpzFiles:
 
     def test_missing_keys_are_named_with_the_keys_found(self, tmp_path: Path):
         np.savez(tmp_path / "mine.npz", images=np.eye(2), x=np.eye(2))
-        with pytest.raises(InvalidInput, match=r"mine\.npz must hold .* but y_train missing; it holds images, x"):
+        with pytest.raises(InvalidInput, match=r"mine\.npz must hold .* but lacks y_train; it holds images, x"):
             load(tmp_path / "mine.npz")
 
     @pytest.mark.parametrize("content", [b"", b"no zip", b"\x93NUMPY"])

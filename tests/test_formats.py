@@ -229,11 +229,9 @@ class TestNpzKeys:
         assert npz_keys(["x", "y", "x_train", "y_train"], "f") == {"x_train": "x_train", "y_train": "y_train"}
 
     def test_all_missing_keys_are_named_with_those_found(self):
-        with pytest.raises(
-            InvalidInput, match=r"f must hold .* but x_train, y_test, y_train missing; .* images, x_test"
-        ):
+        with pytest.raises(InvalidInput, match=r"f must hold .* but lacks x_train, y_test, y_train; .* images, x_test"):
             npz_keys(["x_test", "images"], "f")
-        with pytest.raises(InvalidInput, match="but y_train missing; it holds x"):
+        with pytest.raises(InvalidInput, match="but lacks y_train; it holds x"):
             npz_keys(["x"], "f")
         with pytest.raises(InvalidInput, match="it holds nothing"):
             npz_keys([], "f")

@@ -47,7 +47,6 @@ def test_a_member_alone_equals_that_member_in_a_population(method, network, trai
 
 @pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)
 def test_a_replayed_graph_equals_eager_steps(method, train_data, valid_data):
-    members = [member(0.5, seed=1), member(0.8, seed=2)]
     shared = {"evaluate": {"valid": valid_data}, "epochs": 10}
     members = [member(0.5, seed=1, epochs=10), member(0.8, seed=2, epochs=10)]
     graph, eager = (

@@ -215,7 +215,7 @@ def npz_keys(found: Collection[str], origin: str) -> dict[str, str]:
     missing = sorted(needed - keys.keys())
     if missing:
         raise InvalidInput(
-            f"{origin} must hold {NPZ_FORM}, but {', '.join(missing)} missing; it holds "
+            f"{origin} must hold {NPZ_FORM}, but lacks {', '.join(missing)}; it holds "
             f"{', '.join(sorted(found)) or 'nothing'}."
         )
     return keys
@@ -231,6 +231,8 @@ def source_from_arrays(arrays: Mapping[str, Array], name: str, origin: str) -> S
     Labels (N,): strings or integers that are not negative. With `class_names`, integers must lie in 0..C-1 and strings
     must be among the names. Without, the classes are the sorted distinct labels of the training part, so that labels
     0..C-1 stay what they are; no other part may hold a label that the training part does not.
+
+    Problems are reported together: first of single arrays, then of arrays against each other, then of their values.
     """
     keys = npz_keys(arrays, origin)
     parts = {part: (keys[f"x_{part}"], keys[f"y_{part}"]) for part in PARTS if f"x_{part}" in keys}
