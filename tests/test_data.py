@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from s2e.data import VALIDATION_SHARE, LabelledData, check_trainable, hold_out
+from s2e.data import LabelledData, check_trainable, default_share, hold_out
 from s2e.errors import InvalidInput
 
 
@@ -138,10 +138,12 @@ def test_hold_out_is_disjoint_complete_and_keeps_class_shares(counts: list[int],
         np.testing.assert_array_equal(part.clean_labels, np.roll(labels, 1)[part.rows])
 
 
-def test_the_usual_share_of_mnist_is_ten_thousand() -> None:
-    rest, held = hold_out(made(np.repeat(np.arange(10), 6000), 10), VALIDATION_SHARE, np.random.default_rng(0))
-    assert (len(rest), len(held)) == (50_000, 10_000)
-    assert (np.bincount(held.labels) == 1000).all()
+def test_a_tenth_of_mnist_is_held_out_by_default_and_more_of_small_data() -> None:
+    rest, held = hold_out(made(np.repeat(np.arange(10), 6000), 10), default_share(60_000), np.random.default_rng(0))
+    assert (len(rest), len(held)) == (54_000, 6_000)
+    assert (np.bincount(held.labels) == 600).all()
+    assert default_share(4_000) == 500 / 4_000
+    assert default_share(100) == 0.2
 
 
 def test_hold_out_is_drawn_from_the_generator() -> None:

@@ -39,7 +39,10 @@ Noise = Annotated[
     ),
 ]
 Validation = Annotated[str, typer.Option(help="clean, noisy, a FILE.npz, or auto: clean where clean labels are known")]
-ValidationShare = Annotated[float, typer.Option(help="Share of the training samples held out for validation")]
+ValidationShare = Annotated[
+    float | None,
+    typer.Option(help="Share of the training samples held out; 0.1, or up to 0.2 of small data, when not given"),
+]
 Method = Annotated[str, typer.Option(help="standard, mentornet or coteaching")]
 Network = Annotated[str, typer.Option(help="mlp, cifar10-cnn, cifar100-cnn, or auto: by the shape of the data")]
 Epochs = Annotated[int, typer.Option(help="Epochs of every training")]
@@ -67,14 +70,14 @@ def search(
     data: DataOrResumed = "",
     noise: Noise = "none",
     validation: Validation = "auto",
-    validation_share: ValidationShare = 1 / 6,
+    validation_share: ValidationShare = None,
     method: Method = "coteaching",
     network: Network = "auto",
     epochs: Epochs = 200,
     batch_size: BatchSize = 128,
     learning_rate: LearningRate = 1e-3,
     space: Annotated[str, typer.Option(help="Family of schedules: s2e or coteaching")] = "s2e",
-    sampler: Annotated[str, typer.Option(help="newton, natural, gradient, random or tpe")] = "newton",
+    sampler: Annotated[str, typer.Option(help="newton, natural, gradient, curve, random or tpe")] = "newton",
     trials: Annotated[int, typer.Option(help="Schedules to train in all")] = 60,
     generation: Annotated[int, typer.Option(help="Schedules trained at once, as one population")] = 6,
     baselines: Annotated[bool, typer.Option(help="Also train Standard and Co-teaching on the same data")] = True,
@@ -126,7 +129,7 @@ def train(
     data: Data,
     noise: Noise = "none",
     validation: Validation = "auto",
-    validation_share: ValidationShare = 1 / 6,
+    validation_share: ValidationShare = None,
     method: Method = "coteaching",
     schedule: Annotated[
         str, typer.Option(help="constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")

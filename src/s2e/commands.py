@@ -103,7 +103,7 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     family = space(options.space)
     plan = SearchPlan(
         family,
-        sampler(options.sampler, family, options.generation),
+        sampler(options.sampler, family, options.epochs, options.generation),
         options.trials,
         options.generation,
         options.learning_rate,

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     Labels = NDArray[np.int64]
 
-VALIDATION_SHARE = 1 / 6
-"""Share of the training samples held out for validation: 10,000 of MNIST's 60,000."""
+
+def default_share(samples: int) -> float:
+    """Share of the samples to hold out for validation: a tenth; of small data more, up to a fifth, to hold out 500."""
+    return min(0.2, max(0.1, 500 / samples))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from s2e import datasets, noise
-from s2e.data import VALIDATION_SHARE, LabelledData, Source, Splits, hold_out
+from s2e.data import LabelledData, Source, Splits, default_share, hold_out
 from s2e.errors import InvalidInput
 from s2e.seeds import derive
 
@@ -22,14 +22,15 @@ class DataOptions:
         data: name or path of the data.
         noise: noise to add, as `noise.parse_noise` reads it; "none" for data whose labels are doubtful as they are.
         validation: "clean", "noisy", a .npz file, or "auto": clean where clean labels are to be had, else noisy.
-        validation_share: part of the training samples held out where validation does not come from a file.
+        validation_share: part of the training samples held out where validation does not come from a file; None for
+            `default_share`.
         seed: decides the noise and the split (and, in what builds on this, everything else that is drawn).
     """
 
     data: str
     noise: str = "none"
     validation: str = "auto"
-    validation_share: float = VALIDATION_SHARE
+    validation_share: float | None = None
     seed: int = 0
 
 
@@ -113,7 +114,8 @@ def _corrupt(data: LabelledData, spec: noise.NoiseSpec, options: DataOptions, ro
 
 
 def _hold_out(data: LabelledData, options: DataOptions) -> tuple[LabelledData, LabelledData]:
-    return hold_out(data, options.validation_share, np.random.default_rng(derive(options.seed, "split")))
+    share = default_share(len(data)) if options.validation_share is None else options.validation_share
+    return hold_out(data, share, np.random.default_rng(derive(options.seed, "split")))
 
 
 def _with_true_labels(data: LabelledData) -> LabelledData:

@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, digamma, gammaincinv, polygamma
 
 from s2e.errors import InvalidInput, unknown_name
+from s2e.spaces import simplex_weights
 
 Array: TypeAlias = NDArray[np.float64]
 Baseline: TypeAlias = Literal["leave-one-out"] | None
@@ -85,9 +86,7 @@ class Layout:
 
 def weights(points: Array, layout: Layout) -> Array:
     """Simplex weights α (..., s) of points (..., D); where all of a point's u are 0, uniform weights."""
-    gammas = -np.log1p(-np.minimum(points[..., : layout.simplex], LARGEST_BELOW_ONE))
-    total = gammas.sum(axis=-1, keepdims=True)
-    return np.where(total > 0, gammas / np.where(total > 0, total, 1.0), 1.0 / max(layout.simplex, 1))
+    return simplex_weights(points[..., : layout.simplex])
 
 
 def sample(theta: Array, layout: Layout, count: int, generator: np.random.Generator) -> Array:

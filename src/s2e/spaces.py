@@ -85,7 +85,7 @@ def simplex_weights(u: ArrayLike) -> Floats:
     """
     g = -np.log1p(-np.minimum(np.asarray(u, dtype=np.float64), _LARGEST_BELOW_1))
     total = g.sum(axis=-1, keepdims=True)
-    return np.where(total > 0, g / np.where(total > 0, total, 1.0), 1 / g.shape[-1])
+    return np.where(total > 0, g / np.where(total > 0, total, 1.0), 1 / max(g.shape[-1], 1))
 
 
 # --------------------------------------------------------------------------------------------------- the paper's space
