@@ -81,6 +81,7 @@ def search(
     trials: Annotated[int, typer.Option(help="Schedules to train in all")] = 60,
     generation: Annotated[int, typer.Option(help="Schedules trained at once, as one population")] = 6,
     baselines: Annotated[bool, typer.Option(help="Also train Standard and Co-teaching on the same data")] = True,
+    restarts: Annotated[int, typer.Option(help="Fresh seeds of the final training; validation chooses among them")] = 3,
     seed: Seed = 0,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
@@ -112,6 +113,7 @@ def search(
             "trials": trials,
             "generation": generation,
             "baselines": baselines,
+            "restarts": restarts,
             "seed": seed,
         }
         if resume:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from s2e.preparation import DataOptions, Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.samplers import sampler
-from s2e.search import VALIDATION, GenerationDone, SearchPlan, epochs_left, open_study, search_schedule
+from s2e.search import CHANGEABLE, VALIDATION, GenerationDone, SearchPlan, epochs_left, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import space
 from s2e.training import Member, Progress, Task, Trained, train_population
@@ -63,6 +63,7 @@ class SearchOptions(DataOptions):
     trials: int = 60
     generation: int = 6
     baselines: bool = True
+    restarts: int = 3
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,15 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its schedule, trained once and tested once under a name of its own."""
+    """A method with its schedule under a name of its own, trained from several fresh seeds and tested once.
+
+    Of its restarts the one with the best validation accuracy stands for it.
+    """
 
     name: str
     method: Method
     schedule: NDArray[np.float64]
+    restarts: int = 1
 
 
 def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
@@ -111,6 +116,8 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     )
     prepared = prepare(options, place.root)
     task = _task(options, prepared, place)
+    if options.restarts < 1:
+        raise InvalidInput(f"`restarts` must be at least 1, but got {options.restarts}.")
     if not task.method.uses_schedule:
         raise InvalidInput(f"`method` must have a keep rate for its schedule to be searched, but got {options.method}.")
     run = _begin("search", options, prepared, task, place, resume=resume)
@@ -119,9 +126,9 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
         watch.stage("search", epochs_left(study, plan, options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
         run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
-        contenders = [Contender("S2E", task.method, found.schedule)]
+        contenders = [Contender("S2E", task.method, found.schedule, options.restarts)]
         if options.baselines:
-            contenders = [*_baselines(prepared, options.epochs), *contenders]
+            contenders = [*_baselines(prepared, options), *contenders]
         watch.stage("final training", len({contender.method.name for contender in contenders}) * options.epochs)
         rows = _train_and_test(task, prepared, contenders, options, run, watch)
         searched = {
@@ -179,13 +186,14 @@ def _task(options: TrainOptions | SearchOptions, prepared: Prepared, place: Plac
     return task
 
 
-def _baselines(prepared: Prepared, epochs: int) -> list[Contender]:
+def _baselines(prepared: Prepared, options: SearchOptions) -> list[Contender]:
     """Standard training, and Co-teaching told the true noise rate where it is known."""
-    standard = Contender("Standard", method("standard"), schedules.constant(1.0, epochs))
+    everything = schedules.constant(1.0, options.epochs)
+    standard = Contender("Standard", method("standard"), everything, options.restarts)
     if prepared.noise_rate is None:
         return [standard]
-    told = schedules.coteaching(prepared.noise_rate, epochs)
-    return [standard, Contender("Co-teaching", method("coteaching"), told)]
+    told = schedules.coteaching(prepared.noise_rate, options.epochs)
+    return [standard, Contender("Co-teaching", method("coteaching"), told, options.restarts)]
 
 
 def _train_and_test(
@@ -196,7 +204,7 @@ def _train_and_test(
     run: Run,
     watch: Watch,
 ) -> list[dict[str, Any]]:
-    """Train all contenders with one fresh seed, those of one method together; write the last one's model and curves."""
+    """Train all contenders from fresh seeds, those of one method together; write the last one's model and curves."""
     seed = derive(options.seed, "final")
     evaluate = dict(task.evaluate)
     if prepared.splits.test is not None:
@@ -205,41 +213,41 @@ def _train_and_test(
     curves: dict[str, NDArray[Any]] = {}
     for which, group in groupby(contenders, key=lambda contender: contender.method):
         together = list(group)
-        final = Task(
-            task.train,
-            task.network,
-            which,
-            evaluate,
-            task.epochs,
-            task.batch_size,
-            derive(seed, "batches"),
-            task.device,
-        )
-        members = [Member(contender.schedule, seed, options.learning_rate) for contender in together]
+        final = replace(task, method=which, evaluate=evaluate, seed=derive(seed, "batches"))
+        members = [
+            Member(contender.schedule, derive(seed, "restart", restart), options.learning_rate)
+            for contender in together
+            for restart in range(contender.restarts)
+        ]
         trained = train_population(final, members, on_epoch=watch.epoch)
-        for position, contender in enumerate(together):
-            rows.append(_row(contender, trained, position))
-            own = {name: array[position] for name, array in trained.curves.arrays().items()}
+        first = 0
+        for contender in together:
+            judged = trained.curves.last(VALIDATION)[first : first + contender.restarts]
+            chosen = first + int(judged.argmax())
+            rows.append(_row(contender, trained, chosen, judged))
+            own = {name: array[chosen] for name, array in trained.curves.arrays().items()}
             curves |= {f"{contender.name}/{name}": array for name, array in own.items()}
-    _write_model(run, task, trained, len(together) - 1)
+            first += contender.restarts
+    _write_model(run, task, trained, chosen)
     run.write_arrays("curves.npz", curves)
     return rows
 
 
-def _row(contender: Contender, trained: Trained, position: int) -> dict[str, Any]:
-    """Summarise one contender: its accuracies over the last epochs and at its best epoch."""
+def _row(contender: Contender, trained: Trained, chosen: int, judged: NDArray[np.float64]) -> dict[str, Any]:
+    """Summarise one contender: accuracies over the last epochs and at the best epoch, of the restart that was chosen."""
     curves = trained.curves
     summary: dict[str, Any] = {"name": contender.name, "method": contender.method.name}
     for part, accuracy in curves.accuracy.items():
-        best = int(accuracy[position].argmax())
+        best = int(accuracy[chosen].argmax())
         summary[part] = {
-            f"last_{LAST_EPOCHS}_epochs": float(curves.last(part)[position]),
-            "best_epoch": float(accuracy[position, best]),
+            f"last_{LAST_EPOCHS}_epochs": float(curves.last(part)[chosen]),
+            "best_epoch": float(accuracy[chosen, best]),
             "at_epoch": best,
         }
-    precision = curves.label_precision[position, -LAST_EPOCHS:].mean()
+    precision = curves.label_precision[chosen, -LAST_EPOCHS:].mean()
     summary["label_precision"] = None if np.isnan(precision) else float(precision)
-    summary["diverged"] = bool(curves.diverged[position])
+    summary["diverged"] = bool(curves.diverged[chosen])
+    summary["validation_of_restarts"] = [round(float(value), 6) for value in judged]
     return summary
 
 
@@ -321,9 +329,9 @@ def _begin(
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name the options that differ; more trials than before is no difference, a search may go on."""
+    """Name the options that differ and may not."""
     return [
         f"{name} was {before.get(name)!r} and is now {now[name]!r}"
         for name in now
-        if before.get(name) != now[name] and not (name == "trials" and now[name] > before.get(name, 0))
+        if before.get(name) != now[name] and name not in CHANGEABLE
     ]

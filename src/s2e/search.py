@@ -28,6 +28,9 @@ from s2e.training import Member, Progress, Task, Trained, train_population
 
 log = logging.getLogger(__name__)
 
+CHANGEABLE = frozenset({"trials", "baselines", "restarts"})
+"""Settings that may change when a search is continued: they decide how long it goes on and what comes after it."""
+
 VALIDATION = "valid"
 """Name under which a task evaluates the validation part; the only thing a search looks at."""
 
@@ -122,8 +125,9 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> o
     except sqlalchemy.exc.SQLAlchemyError as problem:
         reason = str(problem).strip().splitlines()[0]
         raise UnreadableData(f"the study at {storage} could not be opened: {reason}") from problem
-    lasting = {key: value for key, value in settings.items() if key != "trials"}
-    if study.user_attrs.get("settings", lasting) != lasting:
+    lasting = {key: value for key, value in settings.items() if key not in CHANGEABLE}
+    begun_with = study.user_attrs.get("settings", lasting)
+    if {key: value for key, value in begun_with.items() if key not in CHANGEABLE} != lasting:
         raise RunConflict(f"the study {name!r} at {storage} was made with other settings; use another storage or name.")
     study.set_user_attr("settings", lasting)
     return study

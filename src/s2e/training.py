@@ -5,6 +5,7 @@ Letters: P members, M networks in a member, T epochs, B batch, N samples, C clas
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -140,14 +141,15 @@ def train_population(
 
         try:
             parts.append(_train_chunk(task, now, tell))
+            first += len(now)
         except torch.OutOfMemoryError:
             if len(now) == 1:
                 raise
             size = (len(now) + 1) // 2
             log.warning("out of memory with %d members at a time; going on with %d", len(now), size)
+        if size < len(now):  # outside the handler, which keeps the failed attempt's tensors alive
+            gc.collect()
             torch.cuda.empty_cache()
-        else:
-            first += len(now)
     return Trained.concatenate(parts)
 
 
