@@ -122,7 +122,8 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
         raise InvalidInput(f"`method` must have a keep rate for its schedule to be searched, but got {options.method}.")
     run = _begin("search", options, prepared, task, place, resume=resume)
     with run.locked():
-        study = open_study(place.storage or run.storage, run.path.resolve().name, run.read_json(CONFIG)["options"])
+        config = run.read_json(CONFIG)
+        study = open_study(config["storage"] or run.storage, config["study"], config["options"])
         watch.stage("search", epochs_left(study, plan, options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
         run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
@@ -234,7 +235,7 @@ def _train_and_test(
 
 
 def _row(contender: Contender, trained: Trained, chosen: int, judged: NDArray[np.float64]) -> dict[str, Any]:
-    """Summarise one contender: accuracies over the last epochs and at the best epoch, of the restart that was chosen."""
+    """Summarise one contender: accuracies over the last epochs and at the best epoch of the restart that was chosen."""
     curves = trained.curves
     summary: dict[str, Any] = {"name": contender.name, "method": contender.method.name}
     for part, accuracy in curves.accuracy.items():
@@ -305,6 +306,7 @@ def _begin(
         "data_fingerprint": prepared.fingerprint(),
         "noise_rate": prepared.noise_rate,
         "storage": place.storage,
+        "study": place.out.resolve().name if place.storage else "search",
         "versions": {
             "s2e": __version__,
             "python": platform.python_version(),
@@ -324,7 +326,7 @@ def _begin(
         differences.append("the data have changed since")
     if differences:
         raise RunConflict(f"{str(place.out)!r} was made with other settings: {'; '.join(differences)}.")
-    run.write_json(CONFIG, {**before, "options": config["options"]})
+    run.write_json(CONFIG, {**before, "options": config["options"], "storage": place.storage})
     return run
 
 

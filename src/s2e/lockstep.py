@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -91,7 +92,7 @@ class Replayed:
         self._eager_runs = 0
         self._capturable = True
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._stream = torch.cuda.Stream()
+        self._stream = _capture_stream()
 
     def __call__(self) -> None:
         """Run the function once."""
@@ -125,3 +126,9 @@ class Replayed:
             torch.cuda.synchronize()
         else:
             self._graph = graph
+
+
+@cache
+def _capture_stream() -> torch.cuda.Stream:
+    """One stream for all captures: the libraries keep a workspace for every stream they have ever seen."""
+    return torch.cuda.Stream()
