@@ -38,8 +38,9 @@ def valid_data() -> LabelledData:
 
 
 @pytest.fixture(autouse=True)
-def _two_threads() -> None:
-    torch.set_num_threads(2)
+def _one_thread() -> None:
+    """Tiny tensors gain nothing from more, and lose much when the machine is busy."""
+    torch.set_num_threads(1)
 
 
 def task(train: LabelledData, method: object, *, network: object = small_mlp, **changes: object) -> Task:

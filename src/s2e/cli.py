@@ -77,7 +77,7 @@ def search(
     batch_size: BatchSize = 128,
     learning_rate: LearningRate = 1e-3,
     space: Annotated[str, typer.Option(help="Family of schedules: s2e or coteaching")] = "s2e",
-    sampler: Annotated[str, typer.Option(help="newton, natural, gradient, curve, random or tpe")] = "newton",
+    sampler: Annotated[str, typer.Option(help="curve, newton, natural, gradient, random or tpe")] = "curve",
     trials: Annotated[int, typer.Option(help="Schedules to train in all")] = 60,
     generation: Annotated[int, typer.Option(help="Schedules trained at once, as one population")] = 6,
     baselines: Annotated[bool, typer.Option(help="Also train Standard and Co-teaching on the same data")] = True,
@@ -135,7 +135,7 @@ def train(
     method: Method = "coteaching",
     schedule: Annotated[
         str, typer.Option(help="constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")
-    ] = "constant:1",
+    ] = "",
     network: Network = "auto",
     epochs: Epochs = 200,
     batch_size: BatchSize = 128,

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from s2e import schedules
 from s2e._version import __version__
 from s2e.data import check_trainable
+from s2e.devices import device_of
 from s2e.errors import InvalidInput, RunConflict
 from s2e.methods import Method, method
 from s2e.networks import default_network, reference_network
@@ -28,7 +29,7 @@ from s2e.preparation import DataOptions, Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.samplers import sampler
-from s2e.search import CHANGEABLE, VALIDATION, GenerationDone, SearchPlan, epochs_left, open_study, search_schedule
+from s2e.searching import CHANGEABLE, VALIDATION, GenerationDone, SearchPlan, epochs_left, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import space
 from s2e.training import Member, Progress, Task, Trained, train_population
@@ -46,7 +47,7 @@ class TrainOptions(DataOptions):
     epochs: int = 200
     batch_size: int = 128
     learning_rate: float = 1e-3
-    schedule: str = "constant:1"
+    schedule: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class SearchOptions(DataOptions):
     batch_size: int = 128
     learning_rate: float = 1e-3
     space: str = "s2e"
-    sampler: str = "newton"
+    sampler: str = "curve"
     trials: int = 60
     generation: int = 6
     baselines: bool = True
@@ -144,7 +145,7 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
 def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
     """Train one method with a given schedule, test it once, write the run."""
     began = time.monotonic()
-    schedule = schedules.parse_schedule(options.schedule, options.epochs)
+    schedule = _given_schedule(options)
     prepared = prepare(options, place.root)
     task = _task(options, prepared, place)
     run = _begin("train", options, prepared, task, place, resume=False)
@@ -157,17 +158,15 @@ def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
     return run
 
 
-def device_of(name: str) -> torch.device:
-    """Return the device of this name; "auto" takes the GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise InvalidInput(f"`device` must be one this machine has, but got {name!r}: {reason}") from problem
-    return device
+def _given_schedule(options: TrainOptions) -> NDArray[np.float64]:
+    """Read the schedule; a method without a keep rate needs none."""
+    if options.schedule:
+        return schedules.parse_schedule(options.schedule, options.epochs)
+    if method(options.method).uses_schedule:
+        raise InvalidInput(
+            f"`schedule` must be given for {options.method}: constant:RATE, coteaching:NOISE_RATE, or a schedule.json."
+        )
+    return schedules.constant(1.0, options.epochs)
 
 
 def _task(options: TrainOptions | SearchOptions, prepared: Prepared, place: Place) -> Task:

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from s2e.commands import Watch
-from s2e.search import GenerationDone
+from s2e.searching import GenerationDone
 from s2e.training import Progress as TrainingProgress
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from s2e.data import LabelledData, check_trainable
 from s2e.errors import InvalidInput
@@ -110,6 +110,18 @@ class Trained:
     curves: Curves
     dynamics: Dynamics
     state: dict[str, Tensor]
+
+    def modules(self, network: Factory, member: int = 0) -> tuple[nn.Module, ...]:
+        """Return the trained networks of a member as modules on the CPU, in evaluation mode."""
+        networks = next(iter(self.state.values())).shape[1]
+        loaded = []
+        for which in range(networks):
+            with torch.random.fork_rng(devices=[]):
+                module = network()
+            # Not strict: tied weights are listed once here, and buffers outside the state dict are listed too.
+            module.load_state_dict({name: tensor[member, which] for name, tensor in self.state.items()}, strict=False)
+            loaded.append(module.eval())
+        return tuple(loaded)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Trained]) -> Trained:

@@ -1,0 +1,151 @@
+"""For PyTorch users: search a schedule for one's own network, and train with it, from arrays, tensors or datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from s2e.data import LabelledData, as_labelled_data
+from s2e.devices import device_of
+from s2e.methods import method as method_of
+from s2e.networks import Factory, reference_network
+from s2e.records import Curves, Dynamics
+from s2e.samplers import sampler as sampler_of
+from s2e.schedules import check_schedule
+from s2e.searching import VALIDATION, GenerationDone, SearchPlan, open_study, search_schedule
+from s2e.seeds import derive
+from s2e.spaces import space as space_of
+from s2e.training import Member, Progress, Task, train_population
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """The best schedule of a search.
+
+    Attributes:
+        schedule: (T,) keep rates.
+        validation_accuracy: of the training that was scored with it, mean over the last ten epochs.
+        study: all trials, an Optuna study.
+    """
+
+    schedule: NDArray[np.float64]
+    validation_accuracy: float
+    study: optuna.Study
+
+
+@dataclass(frozen=True, eq=False)
+class TrainResult:
+    """One trained member.
+
+    Attributes:
+        networks: its trained modules, on the CPU in evaluation mode; two for Co-teaching.
+        curves: what happened by epoch, arrays (1, T).
+        dynamics: what happened to every training sample.
+    """
+
+    networks: tuple[nn.Module, ...]
+    curves: Curves
+    dynamics: Dynamics
+
+
+def search(
+    train: Any,
+    valid: Any,
+    *,
+    network: str | Factory = "auto",
+    method: str = "coteaching",
+    space: str = "s2e",
+    sampler: str = "curve",
+    trials: int = 60,
+    generation: int = 6,
+    epochs: int = 200,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    device: str = "auto",
+    storage: str | None = None,
+    study_name: str = "search",
+    on_generation: Callable[[GenerationDone], None] | None = None,
+) -> SearchResult:
+    """Search the schedule with the best validation accuracy.
+
+    Args:
+        train: (inputs, labels) as arrays or tensors, a map-style dataset of pairs, or `LabelledData`; labels in 0..C-1.
+        valid: the same; best with labels one can trust.
+        network: a factory such as `lambda: MyNet()`, or the name of a reference network.
+        method: one with a keep rate: coteaching or mentornet.
+        space: the family of schedules.
+        sampler: curve, newton, natural, gradient, random or tpe.
+        trials: how many schedules to train.
+        generation: how many of them to train at once, as one population.
+        epochs: T, of every training.
+        batch_size: B.
+        learning_rate: Adam's.
+        seed: decides everything that is drawn.
+        device: "cpu", "cuda", …, or "auto".
+        storage: URL of the study, to continue it later; in memory when None.
+        study_name: its name there.
+        on_generation: told after every generation.
+    """
+    data = as_labelled_data(train)
+    held = as_labelled_data(valid, data.class_names)
+    family = space_of(space)
+    task = _task(data, {VALIDATION: held}, network, method, epochs, batch_size, seed, device)
+    plan = SearchPlan(family, sampler_of(sampler, family, epochs, generation), trials, generation, learning_rate, seed)
+    settings = {
+        "method": method,
+        "space": space,
+        "sampler": sampler,
+        "generation": generation,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "seed": seed,
+    }
+    study = open_study(storage, study_name, settings)
+    found = search_schedule(task, plan, study, on_generation=on_generation)
+    return SearchResult(found.schedule, found.validation_accuracy, study)
+
+
+def train(
+    train: Any,
+    schedule: ArrayLike,
+    *,
+    evaluate: Mapping[str, Any] | None = None,
+    network: str | Factory = "auto",
+    method: str = "coteaching",
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    device: str = "auto",
+    on_epoch: Callable[[Progress], None] | None = None,
+) -> TrainResult:
+    """Train one member with a schedule (T,), for T epochs; `evaluate` names data whose accuracy is recorded."""
+    data = as_labelled_data(train)
+    watched = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
+    keep_rates = check_schedule(schedule, len(np.atleast_1d(np.asarray(schedule))))
+    task = _task(data, watched, network, method, len(keep_rates), batch_size, seed, device)
+    trained = train_population(task, [Member(keep_rates, derive(seed, "final"), learning_rate)], on_epoch=on_epoch)
+    return TrainResult(trained.modules(task.network), trained.curves, trained.dynamics)
+
+
+def _task(
+    data: LabelledData,
+    evaluate: Mapping[str, LabelledData],
+    network: str | Factory,
+    method: str,
+    epochs: int,
+    batch_size: int,
+    seed: int,
+    device: str,
+) -> Task:
+    factory = network if callable(network) else reference_network(network, data.sample_shape, data.classes)
+    return Task(
+        data, factory, method_of(method), evaluate, epochs, batch_size, derive(seed, "batches"), device_of(device)
+    )
