@@ -120,14 +120,14 @@ def test_a_real_lack_of_memory_halves_the_chunk_and_loses_nothing(caplog):
     members = [member(seed=k, epochs=1) for k in range(16)]
     settings = {"network": wide, "epochs": 1, "batch_size": 1024}
     torch.cuda.empty_cache()
-    room = 16 * 4 * 4 * 2048 * 2048 * 0.6  # below the weights, gradients and moments of 16 members, above those of 8
-    total = torch.cuda.get_device_properties(CUDA).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + room) / total)
-    try:
-        with caplog.at_level(logging.WARNING):
-            short = train_population(on_gpu(data, Standard(), chunk=16, **settings), members)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
+    room = int(
+        16 * 4 * 4 * 2048 * 2048 * 0.8
+    )  # below the weights, gradients and moments of 16 members, above those of 8
+    ballast = torch.empty(torch.cuda.mem_get_info(CUDA)[0] - room, dtype=torch.uint8, device=CUDA)
+    with caplog.at_level(logging.WARNING):
+        short = train_population(on_gpu(data, Standard(), chunk=16, **settings), members)
+    del ballast
+    torch.cuda.empty_cache()
     assert "out of memory" in caplog.text
     whole = train_population(on_gpu(data, Standard(), **settings), members)
     np.testing.assert_allclose(short.curves.loss, whole.curves.loss, rtol=1e-3)

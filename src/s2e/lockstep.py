@@ -25,6 +25,10 @@ WARM_UP_STEPS = 3
 """Steps taken eagerly before capture, so that libraries choose their kernels and allocate what they keep."""
 
 
+ROOM_TO_CAPTURE = 1.5
+"""Times the memory of an eager step that must be free before the step is captured."""
+
+
 class Lockstep:
     """All members of a population, one batch at a time.
 
@@ -79,7 +83,7 @@ class Lockstep:
         objective = self._method.objective(Batch(logits, labels, self._keep))
         # Members and networks do not touch each other, so the gradient of the sum is everyone's own gradient.
         parameters = list(self._population.parameters.values())
-        gradients = torch.autograd.grad(objective.loss.sum(), parameters)
+        gradients = torch.autograd.grad(objective.loss.sum(), parameters, materialize_grads=True)
         self._optimizer.update(gradients)
         self._recorder.record(index, objective, logits.detach().argmax(dim=-1), labels)
 
@@ -98,6 +102,8 @@ class Replayed:
         """Run the function once."""
         if self._graph is None and self._capturable and self._eager_runs >= WARM_UP_STEPS:
             self._capture()
+        elif self._eager_runs == 0:
+            torch.cuda.reset_peak_memory_stats()
         if self._graph is not None:
             self._graph.replay()
             return
@@ -112,20 +118,34 @@ class Replayed:
         self._graph = None
 
     def _capture(self) -> None:
+        """Capture the function, or find out that it has to go on without."""
         torch.cuda.synchronize()
+        if not _room_to_capture():
+            self._give_up("too little memory is left for one")
+            return
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self._stream):
                 self._function()
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as problem:
-            reason = str(problem).strip().splitlines()[0]
-            log.warning("this step cannot be captured as a CUDA graph (%s); running it step by step", reason)
-            self._capturable = False
+            self._give_up(str(problem).strip().splitlines()[0])
             torch.cuda.synchronize()
         else:
             self._graph = graph
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("this step cannot be captured as a CUDA graph (%s); running it step by step", reason)
+        self._capturable = False
+
+
+def _room_to_capture() -> bool:
+    """Tell whether the memory a step needs for itself is there once more: a captured step has a pool of its own.
+
+    Asked beforehand: a capture that runs out of memory leaves the allocator in a state it does not recover from.
+    """
+    needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0] >= ROOM_TO_CAPTURE * needed
 
 
 @cache

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from s2e.errors import InvalidInput, unknown_name
 
@@ -75,6 +76,24 @@ def default_network(sample_shape: tuple[int, ...], classes: int) -> str:
     if not is_colour_image:
         return "mlp"
     return "cifar10-cnn" if classes <= 10 else "cifar100-cnn"
+
+
+def check_network(network: Factory, inputs: Tensor, classes: int) -> None:
+    """Refuse a factory whose module does not map inputs (b, ...) to float logits (b, at least C)."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        output = network().eval()(inputs)
+    found = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+    if (
+        not isinstance(output, Tensor)
+        or output.ndim != 2
+        or not output.is_floating_point()
+        or len(output) != len(inputs)
+        or output.shape[1] < classes
+    ):
+        raise InvalidInput(
+            f"`network` must map a batch (B, ...) to float logits (B, C) of {classes} classes, but got {found} for "
+            f"{len(inputs)} samples."
+        )
 
 
 def _image_shape(network: str, sample_shape: tuple[int, ...], *, smallest: int) -> tuple[int, int, int]:

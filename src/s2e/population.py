@@ -48,10 +48,12 @@ class Population:
         if not trained:
             raise InvalidInput("`network` must have trainable parameters, but got a module without any.")
         states = [dict([*module.named_parameters(), *module.named_buffers()]) for module in modules]
-        stacked = {name: torch.stack([state[name].detach().to(device) for state in states]) for name in states[0]}
+        stacked = {  # contiguous even for channels-last weights: the fused optimizer reads storages, not strides
+            name: torch.stack([state[name].detach().to(device) for state in states]).contiguous() for name in states[0]
+        }
         self.parameters = {name: stacked[name].requires_grad_() for name in stacked if name in trained}
         self.buffers = {name: stacked[name] for name in stacked if name not in trained}
-        self._checked = False
+        self._tried = False
         self._forwards = 0
 
     def __len__(self) -> int:
@@ -61,7 +63,7 @@ class Population:
         """Return the logits (G, B, C) of all networks on a shared batch (B, ...)."""
         if self._template.training != training:
             self._template.train(training)
-        if not self._checked:
+        if not self._tried:
             return self._first_forward(inputs)
         return self._vmapped(inputs) if self.vectorized else self._looped(inputs)
 
@@ -93,7 +95,7 @@ class Population:
         return logits
 
     def _first_forward(self, inputs: Tensor) -> Tensor:
-        """Try the vectorised pass and fall back to the loop; check what the network returns."""
+        """Try the vectorised pass and fall back to the loop."""
         before = copy.deepcopy(self.buffers)
         try:
             logits = self._vmapped(inputs) if self.vectorized else self._looped(inputs)
@@ -106,12 +108,7 @@ class Population:
             self.vectorized = False
             self.buffers = before
             logits = self._looped(inputs)
-        if logits.ndim != 3 or not logits.is_floating_point():
-            raise InvalidInput(
-                f"`network` must map a batch (B, ...) to float logits (B, C), but got {logits.dtype} of shape "
-                f"{tuple(logits.shape[1:])} for {len(inputs)} samples."
-            )
-        self._checked = True
+        self._tried = True
         return logits
 
 

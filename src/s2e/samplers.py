@@ -111,20 +111,14 @@ class RelaxationSampler(BaseSampler):
         """Uniform over the parameter's range: what θ = 1 means."""
         if _is_plain(param_distribution):
             return _value(self._noise(trial, param_name), param_distribution)
-        seed = int(self._seeds(trial, param_name).generate_state(1)[0])
-        return RandomSampler(seed=seed).sample_independent(study, trial, param_name, param_distribution)
-
-    def _seeds(self, trial: FrozenTrial, name: str) -> np.random.SeedSequence:
-        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()  # `hash` differs between processes
-        return np.random.SeedSequence([self.seed, trial.number, int.from_bytes(digest, "little")])
+        return _uniform(self.seed, study, trial, param_name, param_distribution)
 
     def _noise(self, trial: FrozenTrial, name: str) -> float:
-        return float(np.random.default_rng(self._seeds(trial, name)).random())
+        return float(np.random.default_rng(_seeds(self.seed, trial, name)).random())
 
     def _space(self, study: Study) -> dict[str, FloatDistribution]:
         """The parameters p_θ is about, in the order of a point's coordinates."""
-        if len(study.directions) > 1:
-            raise InvalidInput(f"`study` must have one objective, but got {len(study.directions)}: average or choose.")
+        _check_single_objective(study)
         trials = _complete(study)
         return self._ordered(intersection_search_space(trials)) if trials else {}
 
@@ -169,6 +163,8 @@ class CurveSampler(BaseSampler):
     """
 
     def __init__(self, space: Space, epochs: int, *, seed: int = 0, startup: int = 12) -> None:
+        if seed < 0:
+            raise InvalidInput(f"`seed` must be at least 0, but got {seed}.")
         if startup < 2:
             raise InvalidInput(f"`startup` must be at least 2, but got {startup}: a model needs something to go by.")
         self.space = space
@@ -178,6 +174,7 @@ class CurveSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
         """Every coordinate of the space, known from the first trial on."""
+        _check_single_objective(study)
         return {name: FloatDistribution(0.0, 1.0) for name in self.space.names}
 
     def sample_relative(
@@ -197,8 +194,7 @@ class CurveSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Parameters outside the space are drawn uniformly."""
-        seed = np.random.SeedSequence([self.seed, trial.number, 1]).generate_state(1)[0]
-        return RandomSampler(seed=int(seed)).sample_independent(study, trial, param_name, param_distribution)
+        return _uniform(self.seed, study, trial, param_name, param_distribution)
 
     def _best_candidate(
         self, study: Study, told: list[FrozenTrial], running: list[FrozenTrial], generator: np.random.Generator
@@ -231,6 +227,22 @@ def _neighbours(points: Floats, generator: np.random.Generator) -> Floats:
     reach = generator.choice([0.02, 0.05, 0.1, 0.2], size=(CANDIDATES, 1))
     moved = generator.random(near.shape) < 0.4
     return np.asarray(np.clip(near + moved * reach * generator.normal(size=near.shape), 0.0, 1.0))
+
+
+def _check_single_objective(study: Study) -> None:
+    if len(study.directions) > 1:
+        raise InvalidInput(f"`study` must have one objective, but got {len(study.directions)}: average or choose.")
+
+
+def _seeds(seed: int, trial: FrozenTrial, name: str) -> np.random.SeedSequence:
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()  # `hash` differs between processes
+    return np.random.SeedSequence([seed, trial.number, int.from_bytes(digest, "little")])
+
+
+def _uniform(seed: int, study: Study, trial: FrozenTrial, name: str, given: BaseDistribution) -> Any:
+    """Draw one parameter uniformly, from a stream of its own."""
+    own = int(_seeds(seed, trial, name).generate_state(1)[0])
+    return RandomSampler(seed=own).sample_independent(study, trial, name, given)
 
 
 def _complete(study: Study) -> list[FrozenTrial]:

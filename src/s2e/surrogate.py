@@ -49,9 +49,13 @@ class CurveModel:
         return believed
 
     def predict(self, curves: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the score, each (n,)."""
+        """Return mean and standard deviation of the expected score of each curve, (n,) and (n,).
+
+        The chance of a single training is left out of the deviation: there is nothing to gain from it.
+        """
         mean, deviation = self._process.predict(curves, return_std=True)
-        return mean, deviation
+        chance = self._process.kernel_.k2.noise_level * self._process._y_train_std**2
+        return mean, np.sqrt(np.maximum(deviation**2 - chance, 0.0))
 
     def expected_improvement(self, curves: Floats) -> Floats:
         """Return how much below the best score so far each curve can be expected to come, (n,).

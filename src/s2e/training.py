@@ -22,7 +22,7 @@ from s2e.feed import feed, scaled
 from s2e.lockstep import Lockstep
 from s2e.memory import members_that_fit, network_bytes
 from s2e.methods import Method
-from s2e.networks import Factory
+from s2e.networks import Factory, check_network
 from s2e.optimizer import StackedAdam, learning_plan
 from s2e.population import Population
 from s2e.records import Curves, Dynamics, Recorder, bytes_per_member
@@ -193,7 +193,10 @@ def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Cur
 
 
 def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
-    """Return the bare step of a population, for measuring it: each call trains every member on the next batch."""
+    """Return the bare step of a population, for measuring it: each call trains every member on the next batch.
+
+    Unlike `train_population` it does not give torch's random state back.
+    """
     _check(task, members)
     _, lockstep, _ = _build(task, members)
     keep = torch.from_numpy(keep_counts(np.stack([member.schedule for member in members]), task.batch_size))  # (P, T)
@@ -298,6 +301,7 @@ def _planned_chunk(task: Task, members: int) -> int:
 def _check(task: Task, members: Sequence[Member]) -> None:
     """Refuse what no training can be made of."""
     check_trainable(task.train, task.batch_size)
+    check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
     if not members:
         raise InvalidInput("`members` must hold at least one member, but got none.")
     if task.epochs < 1:

@@ -2,7 +2,7 @@
 
 from s2e.errors import unknown_name
 from s2e.methods.coteaching import Coteaching
-from s2e.methods.interface import Batch, Method, Objective, sample_cross_entropy, smallest
+from s2e.methods.interface import Batch, Method, Objective, sample_cross_entropy, selected_mean, smallest
 from s2e.methods.mentornet import MentorNet
 from s2e.methods.standard import Standard
 
@@ -26,5 +26,6 @@ __all__ = [
     "Standard",
     "method",
     "sample_cross_entropy",
+    "selected_mean",
     "smallest",
 ]

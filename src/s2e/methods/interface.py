@@ -68,5 +68,10 @@ def smallest(losses: Tensor, keep: Tensor) -> Tensor:
     return ranks < keep.unsqueeze(-1)
 
 
+def selected_mean(losses: Tensor, selected: Tensor, count: Tensor) -> Tensor:
+    """Sum of the selected losses over a count, (..., B), (..., B), (...) -> (...); the others may even be infinite."""
+    return torch.where(selected, losses, 0.0).sum(dim=-1) / count
+
+
 def _positions(order: Tensor) -> Tensor:
     return torch.arange(order.shape[-1], device=order.device).expand_as(order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from s2e.methods.interface import Batch, Objective, sample_cross_entropy, smallest
+from s2e.methods.interface import Batch, Objective, sample_cross_entropy, selected_mean, smallest
 
 
 class MentorNet:
@@ -17,4 +17,4 @@ class MentorNet:
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
         selected = smallest(losses.detach(), keep)
-        return Objective((losses * selected).sum(dim=-1) / keep, losses.detach(), selected)
+        return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

@@ -1,0 +1,456 @@
+"""The command line: one line and exit code 2 for every bad input, tables and JSON for every good one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from conftest import blobs
+from s2e import __version__
+from s2e.cli import app
+from s2e.errors import InvalidInput, RunConflict, UnreadableData
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+TINY = ["--epochs", "3", "--batch-size", "32"]
+TINY_SEARCH = [*TINY, "--trials", "4", "--generation", "2", "--restarts", "1", "--sampler", "random"]
+
+
+def s2e(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def process(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "s2e", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=where, timeout=60, check=False)
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def save(name: str = "own.npz", **changes: Any) -> str:
+    """Write noisy clusters without a test part, with some arrays replaced or added, into the working directory."""
+    data = blobs()
+    arrays = {"x_train": data.inputs, "y_train": data.labels, **changes}
+    np.savez(name, **{key: array for key, array in arrays.items() if array is not None})
+    return name
+
+
+def assert_refused(result: Result, *mentions: str) -> None:
+    """One line on stderr that begins with s2e:, nothing on stdout, no traceback, no run left behind."""
+    assert result.exit_code == 2, result.exception
+    assert result.stderr.startswith("s2e: ")
+    assert result.stderr.endswith("\n")
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stdout == ""
+    for mention in mentions:
+        assert mention in result.stderr
+    assert not Path("run").exists()
+    assert not Path("runs").exists()
+
+
+# Data that cannot be used
+
+
+@pytest.mark.parametrize("command", ["search", "train"])
+def test_an_unknown_name_is_refused_with_the_nearest_first(command: str) -> None:
+    more = ["--schedule", "constant:1"] if command == "train" else []
+    assert_refused(s2e(command, "fashionmnist", *more), "must be one of fashion-mnist, ", "'fashionmnist'")
+    assert_refused(s2e(command, "digit", *more), "must be one of digits, ")
+
+
+def test_no_data_at_all_are_refused() -> None:
+    assert_refused(s2e("search"), "`DATA` must be given", "digits", "FILE.npz")
+
+
+def test_a_missing_file_is_refused() -> None:
+    assert_refused(s2e("search", "nowhere.npz"), "nowhere.npz does not exist")
+
+
+@pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99])
+def test_a_truncated_file_is_refused(kept: float) -> None:
+    whole = Path(save()).read_bytes()
+    Path("own.npz").write_bytes(whole[: int(kept * len(whole)) if kept < 1 else int(kept)])
+    assert_refused(s2e("search", "own.npz"), "own.npz", "truncated")
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_a_corrupted_file_is_refused(place: float) -> None:
+    content = bytearray(Path(save()).read_bytes())
+    first = int(place * len(content))
+    content[first : first + 64] = bytes(byte ^ 0xFF for byte in content[first : first + 64])
+    Path("own.npz").write_bytes(content)
+    assert_refused(s2e("search", "own.npz"), "own.npz")
+
+
+@pytest.mark.parametrize("name", ["own.csv", "own.parquet", "folder", "own.txt"])
+def test_a_file_of_another_kind_is_refused_with_what_to_do(name: str) -> None:
+    Path(name).mkdir() if name == "folder" else Path(name).write_text("1,2,3\n")
+    assert_refused(s2e("search", name), name, "convert it to")
+
+
+def test_a_file_without_the_needed_arrays_is_refused() -> None:
+    assert_refused(s2e("search", save(y_train=None)), "lacks y_train")
+
+
+def labels(**replaced: int) -> np.ndarray:
+    """Labels of the clusters with the first of them replaced."""
+    changed = blobs().labels.copy()
+    changed[0] = replaced["first"]
+    return changed
+
+
+def inputs(first: float) -> np.ndarray:
+    changed = blobs().inputs.copy()
+    changed[3, 2] = first
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("changes", "mention"),
+    [
+        ({"y_train": labels(first=4), "class_names": list("abcd")}, "`y_train` must hold only labels in 0..3"),
+        ({"y_train": labels(first=-1)}, "`y_train` must not hold negative numbers, but got -1"),
+        ({"y_train": blobs().labels + 0.5}, "`y_train` must hold whole numbers"),
+        ({"x_train": inputs(np.nan)}, "1 of 192 samples hold NaN or infinite values"),
+        ({"x_train": inputs(np.inf)}, "1 of 192 samples hold NaN or infinite values"),
+        ({"x_train": inputs(0).astype(np.float64) * 1e300}, "NaN or infinite values"),
+        ({"y_train": blobs().labels[:-1]}, "`y_train` must hold 192 labels, one for each sample of `x_train`"),
+        ({"y_train": np.zeros(192, dtype=int)}, "at least two classes, but got 1"),
+        ({"class_names": list("abcde")}, "every class must have training samples, but 1 of 5 have none: e"),
+        ({"x_train": np.zeros((0, 6)), "y_train": np.zeros(0, dtype=int)}, "at least one sample"),
+        ({"x_train": np.array(["a"] * 192)}, "must hold real numbers"),
+        ({"y_train": np.array([{}] * 192, dtype=object)}, "Python objects"),
+    ],
+    ids=[
+        "label out of range",
+        "negative label",
+        "fractional labels",
+        "NaN",
+        "infinite",
+        "too large for float32",
+        "lengths that differ",
+        "one class",
+        "an empty class",
+        "no samples",
+        "inputs that are strings",
+        "labels that need pickle",
+    ],
+)
+@pytest.mark.parametrize("command", ["search", "train"])
+def test_samples_that_cannot_be_used_are_refused(command: str, changes: dict[str, Any], mention: str) -> None:
+    more = ["--method", "standard"] if command == "train" else []
+    assert_refused(s2e(command, save(**changes), "--batch-size", "32", "--out", "run", *more), mention)
+
+
+@pytest.mark.parametrize("command", [["search"], ["train", "--method", "standard"]], ids=["search", "train"])
+def test_fewer_samples_than_a_batch_are_refused(command: list[str]) -> None:
+    few = blobs(96)
+    save(x_train=few.inputs, y_train=few.labels)
+    said = "`batch_size` must not exceed the number of training samples, but got 128"
+    assert_refused(s2e(*command, "own.npz", "--out", "run"), said)
+
+
+# Options that cannot be used
+
+
+@pytest.mark.parametrize(
+    ("noise", "mention"),
+    [
+        ("symmetric:1.0", "`rate` must lie in [0, 1), but got 1.0"),
+        ("symmetric:-0.1", "`rate` must lie in [0, 1), but got -0.1"),
+        ("symmetric:nan", "`rate` must lie in [0, 1), but got nan"),
+        ("symmetric:much", "`noise` must be written as symmetric:RATE"),
+        ("symmetric", "`noise` must be written as symmetric:RATE"),
+        ("symetric:0.2", "`noise` must be one of symmetric:RATE, "),
+        ("asymmetric:nowhere.csv", "nowhere.csv"),
+        ("human:worst", "Human labels exist for no other data set"),
+    ],
+)
+def test_noise_that_cannot_be_made_is_refused(noise: str, mention: str) -> None:
+    assert_refused(s2e("search", "digits", "--noise", noise, "--out", "run"), mention)
+
+
+@pytest.mark.parametrize(
+    ("options", "mention"),
+    [
+        ("--method cotaching", "`method` must be one of coteaching, "),
+        ("--method standard", "`method` must have a keep rate"),
+        ("--network mpl", "`network` must be one of mlp, "),
+        ("--space s3e", "`space` must be one of s2e, "),
+        ("--sampler neuton", "`sampler` must be one of newton, "),
+        ("--device toaster", "`device` must be one this machine has, but got 'toaster'"),
+        ("--device cuda:99", "`device` must be one this machine has, but got 'cuda:99'"),
+        ("--trials 0", "`trials` must be at least 1, but got 0"),
+        ("--trials -1", "`trials` must be at least 1, but got -1"),
+        ("--generation 0", "`generation` must be at least 1, but got 0"),
+        ("--generation 0 --sampler newton", "`generation` must be at least 2, but got 0"),
+        ("--generation 1 --sampler newton", "`generation` must be at least 2, but got 1"),
+        ("--restarts 0", "`restarts` must be at least 1, but got 0"),
+        ("--validation-share 0", "must lie strictly between 0 and 1, but got 0"),
+        ("--validation-share 1", "must lie strictly between 0 and 1, but got 1"),
+        ("--validation-share nan", "must lie strictly between 0 and 1, but got nan"),
+        ("--validation maybe", "`validation` must be auto, clean, noisy or a .npz file"),
+        ("--validation nowhere.npz", "nowhere.npz does not exist"),
+        ("--validation clean", "needs clean labels"),
+        ("--batch-size 9999", "`batch_size` must not exceed"),
+    ],
+)
+def test_an_option_of_search_that_cannot_be_used_is_refused(options: str, mention: str) -> None:
+    assert_refused(s2e("search", "digits", "--out", "run", *options.split()), mention)
+
+
+@pytest.mark.parametrize(
+    ("options", "mention"),
+    [
+        ("--method cotaching --schedule constant:1", "`method` must be one of coteaching, "),
+        ("", "`schedule` must be given for coteaching"),
+        ("--schedule garbage", "`schedule` must be one of "),
+        ("--schedule constant:much", "`schedule` must be written as constant:RATE"),
+        ("--schedule constant:1.5", "`rate` must lie in [0, 1], but got 1.5"),
+        ("--schedule coteaching:nan", "`noise_rate` must lie in [0, 1], but got nan"),
+        ("--schedule nowhere.json", "nowhere.json"),
+        ("--schedule three.json", "one number for each of the 200 epochs, but got 3 of them"),
+        ("--schedule list.json", 'a schedule file must hold {"keep_rates": [...]}'),
+        ("--schedule words.json --epochs 3", "must be 3 numbers, one for each epoch"),
+        ("--schedule broken.json", "is not JSON"),
+        ("--schedule outside.json --epochs 3", "must lie in [0, 1], but got 2"),
+        ("--epochs 0 --schedule constant:1", "`epochs` must be a positive integer, but got 0"),
+        ("--epochs -3 --schedule constant:1", "`epochs` must be a positive integer, but got -3"),
+    ],
+)
+def test_an_option_of_train_that_cannot_be_used_is_refused(options: str, mention: str) -> None:
+    files = {
+        "three.json": '{"keep_rates": [1, 0.8, 0.6]}',
+        "list.json": "[1, 0.8, 0.6]",
+        "words.json": '{"keep_rates": ["all", "most", "some"]}',
+        "broken.json": '{"keep_rates": [1, ',
+        "outside.json": '{"keep_rates": [1, 2, 0.5]}',
+    }
+    for name, content in files.items():
+        Path(name).write_text(content)
+    assert_refused(s2e("train", "digits", "--out", "run", *options.split()), mention)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "search digits --seed -1",
+        "search digits --trials many",
+        "search digits --epochs 1.5",
+        "search digits --nonsense",
+        "train",
+        "reproduce",
+        "frobnicate",
+        "search digits mnist",
+    ],
+)
+def test_what_cannot_be_parsed_is_a_usage_error(arguments: str) -> None:
+    result = s2e(*arguments.split())
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr
+    assert result.stdout == ""
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("command", [["search"], ["train", "--method", "standard"]], ids=["search", "train"])
+def test_an_out_that_is_taken_is_refused_and_left_as_it_is(command: list[str]) -> None:
+    Path("taken").mkdir()
+    Path("taken/config.json").write_text("{}")
+    assert_refused(s2e(*command, "digits", "--out", "taken"), "'taken' already holds a run")
+    assert [entry.name for entry in Path("taken").iterdir()] == ["config.json"]
+    Path("full").mkdir()
+    Path("full/thesis.tex").write_text("")
+    assert_refused(s2e(*command, "digits", "--out", "full"), "new or an empty directory")
+    assert [entry.name for entry in Path("full").iterdir()] == ["thesis.tex"]
+    assert_refused(s2e(*command, "digits", "--out", "full/thesis.tex"), "new or an empty directory")
+
+
+def test_an_experiment_nobody_knows_is_refused() -> None:
+    assert_refused(s2e("reproduce", "everything"), "`what` must be one of convergence")
+
+
+def test_a_message_is_not_read_as_markup() -> None:
+    assert_refused(s2e("search", "[bold]digits[/bold]"), "but got '[bold]digits[/bold]'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["search", "digts"], InvalidInput),
+        (["search", "nowhere.npz"], UnreadableData),
+        (["search", "digits", "--resume"], InvalidInput),
+        (["train", "digits", "--schedule", "garbage"], InvalidInput),
+        (["train", "digits", "--method", "standard", "--out", "."], RunConflict),
+        (["reproduce", "everything"], InvalidInput),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_debug_shows_the_traceback(arguments: list[str], error: type[Exception]) -> None:
+    Path("something").touch()
+    result = s2e(*arguments, "--debug")
+    assert type(result.exception) is error
+    assert not result.stderr.startswith("s2e: ")
+
+
+def test_a_real_process_says_one_line_and_exits_with_2(work: Path) -> None:
+    refused = process("search", "digts", where=work)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert re.fullmatch(r"s2e: .*digits.*\n", refused.stderr)
+
+
+# Good paths
+
+
+@pytest.fixture(scope="module")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """`s2e train digits`, from a directory of its own."""
+    path = tmp_path_factory.mktemp("cli") / "digits"
+    options = ["--noise", "symmetric:0.2", "--method", "standard", "--epochs", "3"]
+    return path, s2e("train", "digits", *options, "--out", str(path))
+
+
+def test_train_prints_a_table_and_where_the_run_is(digits_run: tuple[Path, Result]) -> None:
+    path, result = digits_run
+    assert result.exit_code == 0
+    assert re.search(r"│ standard +│ +\d\d\.\d\d% │ +\d\d\.\d\d% │ +\d\d\.\d\d% │", result.stdout)
+    assert "test accuracy" in result.stdout
+    assert "of the training labels are wrong" in result.stdout
+    assert "".join(result.stdout.split()).endswith(f"run:{path}")
+    assert result.stderr == "training: 3 epochs\n"
+
+
+def test_train_learns_digits(digits_run: tuple[Path, Result]) -> None:
+    (row,) = json.loads((digits_run[0] / "result.json").read_text())["methods"]
+    assert row["test"]["best_epoch"] > 0.6
+
+
+def test_the_schedule_of_a_run_can_be_trained_with(digits_run: tuple[Path, Result]) -> None:
+    schedule = str(digits_run[0] / "schedule.json")
+    result = s2e("train", "digits", "--method", "mentornet", "--schedule", schedule, "--epochs", "3", "--out", "again")
+    assert result.exit_code == 0
+    assert json.loads(Path("again/schedule.json").read_text())["keep_rates"] == [1, 1, 1]
+
+
+def test_a_search_of_ones_own_file_without_a_test_part_says_that_figures_are_of_validation() -> None:
+    result = s2e("search", save(), *TINY_SEARCH, "--out", "run")
+    assert result.exit_code == 0
+    shown = " ".join(re.sub("[│┃]", " ", result.stdout).split())
+    assert "validation data" in shown
+    assert "test" not in shown
+    assert "share of wrong labels unknown, 4 schedules searched" in shown
+    assert "run: run" in shown
+    lines = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["search", "trial 2/4", "trial 4/4", "final training"]
+
+
+@pytest.mark.parametrize("command", [["search", *TINY_SEARCH], ["train", *TINY, "--schedule", "constant:0.8"]])
+def test_json_prints_the_result_with_the_run_and_nothing_else(command: list[str]) -> None:
+    result = s2e(command[0], save(), *command[1:], "--json")
+    assert result.exit_code == 0
+    printed = json.loads(result.stdout)
+    run = Path(printed.pop("run"))
+    assert re.fullmatch(rf"runs/{command[0]}-own-\d{{8}}-\d{{6}}", str(run))
+    assert printed == json.loads((run / "result.json").read_text())
+
+
+def test_the_same_seed_prints_the_same_figures_and_another_seed_others() -> None:
+    figures = []
+    for where, seed in (("a", "3"), ("b", "3"), ("c", "4")):
+        printed = s2e("search", save(), *TINY_SEARCH, "--seed", seed, "--out", where, "--json").stdout
+        figures.append(json.loads(printed)["methods"])
+    assert figures[0] == figures[1] != figures[2]
+
+
+@pytest.mark.parametrize("noise", ["pair:0.3", "instance:0.3", "uniform:0.3", "asymmetric:matrix.csv", "none"])
+def test_every_kind_of_noise_can_be_asked_for(noise: str) -> None:
+    Path("matrix.csv").write_text("0.7,0.3,0,0\n0,1,0,0\n0,0,1,0\n0,0,0,1\n")
+    result = s2e("train", save(), *TINY, "--method", "standard", "--noise", noise, "--out", "run", "--json")
+    assert result.exit_code == 0
+    rate = json.loads(result.stdout)["noise_rate"]
+    assert rate is None if noise == "none" else 0 < rate < 0.5
+
+
+@pytest.mark.parametrize("space", ["s2e", "coteaching"])
+@pytest.mark.parametrize("sampler", ["curve", "newton", "natural", "gradient", "random", "tpe"])
+def test_every_sampler_searches_every_space(sampler: str, space: str) -> None:
+    options = [*TINY_SEARCH, "--epochs", "1", "--no-baselines", "--sampler", sampler, "--space", space]
+    result = s2e("search", save(), *options, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+
+
+def test_datasets_lists_what_can_be_loaded() -> None:
+    listed = s2e("datasets").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"]
+    as_json = json.loads(s2e("datasets", "--json").stdout)
+    assert as_json[0] == {"name": "digits", "classes": 10}
+    assert [entry["name"] for entry in as_json] == [line.split()[0] for line in listed]
+
+
+def test_reproduce_writes_or_prints_the_numbers_of_the_convergence_claims() -> None:
+    result = s2e("reproduce", "convergence", "--out", "convergence.json")
+    assert (result.exit_code, result.stdout) == (0, "")
+    numbers = json.loads(Path("convergence.json").read_text())
+    assert numbers["seed"] == 0
+    assert "rates" in numbers
+    assert json.loads(s2e("reproduce", "convergence").stdout) == numbers
+
+
+def test_version_prints_the_version_alone() -> None:
+    result = s2e("--version")
+    assert (result.exit_code, result.stdout) == (0, f"{__version__}\n")
+
+
+def test_help_lists_the_commands() -> None:
+    result = s2e("--help")
+    assert result.exit_code == 0
+    for command in ("search", "train", "datasets", "reproduce"):
+        assert re.search(rf"│ {command} ", result.stdout)
+
+
+def test_help_of_a_command_names_its_options_and_imports_nothing_heavy() -> None:
+    script = "import sys; from s2e.cli import app; app(['search', '--help'], standalone_mode=False); "
+    script += "sys.exit(sorted({'torch', 'optuna', 'sklearn'} & set(sys.modules)) or None)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**ENVIRONMENT, "COLUMNS": "200"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for option in (
+        "--noise",
+        "--validation",
+        "--method",
+        "--sampler",
+        "--trials",
+        "--generation",
+        "--resume",
+        "--json",
+    ):
+        assert option in done.stdout
+
+
+def test_python_m_s2e_is_the_same_program(work: Path) -> None:
+    assert process("--version", where=work).stdout == f"{__version__}\n"
+
+
+def test_a_real_process_writes_no_escape_codes_and_no_warnings_into_pipes(work: Path) -> None:
+    done = process("search", save(), *TINY_SEARCH, "--sampler", "tpe", "--out", "run", where=work)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    expected = r"search: 6 epochs\ntrial 2/4: .*\ntrial 4/4: .*\nfinal training: 6 epochs\n"
+    assert re.fullmatch(expected, done.stderr)
