@@ -16,6 +16,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -117,22 +118,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     device = torch.device(given.device)
+    about = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "batch": BATCH,
+    }
     rows = []
     print(f"{'network':14}{'members':>8}{'engine µs':>12}{'per member':>12}{'plain µs':>12}{'faster':>9}")
-    for network in given.networks:
-        for members in given.members:
-            row = measure(network, members, given.steps, given.repeats, device)
-            rows.append(row)
-            values = list(row.values())
-            print(f"{values[0]:14}{values[1]:8}{values[2]:12}{values[3]:12}{values[4]:12}{values[5]:8}x", flush=True)
-    if given.out:
-        about = {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "batch": BATCH,
-        }
-        given.out.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
+    for network, members in product(given.networks, given.members):
+        row = measure(network, members, given.steps, given.repeats, device)
+        rows.append(row)
+        values = list(row.values())
+        print(f"{values[0]:14}{values[1]:8}{values[2]:12}{values[3]:12}{values[4]:12}{values[5]:8}x", flush=True)
+        if given.out:
+            given.out.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -60,12 +60,12 @@ def test_elsewhere_than_on_a_terminal_there_is_one_plain_line_for_a_stage_and_fo
             for epoch in range(1, 7):
                 watch.epoch(after_epoch(epoch))
             clock.now += 7
-            watch.generation(GenerationDone(4 * generation, 8, 0.4 + 0.05 * generation))
+            watch.generation(GenerationDone(4 * generation, 8, 4, 0.4 + 0.05 * generation))
         watch.stage("final training", 6)
     assert text.getvalue().splitlines() == [
         "search: 12 epochs",
-        "trial 4/8: best validation accuracy 45.00%, 7 s",
-        "trial 8/8: best validation accuracy 50.00%, 14 s",
+        "generation 1/2, trial 4/8: best validation accuracy 45.00%, 7 s, about 7 s left",
+        "generation 2/2, trial 8/8: best validation accuracy 50.00%, 14 s, about 0 s left",
         "final training: 6 epochs",
     ]
 
@@ -99,8 +99,10 @@ def test_a_stage_counts_its_own_time(clock: Clock) -> None:
     clock.now += 1000
     lines.stage("search", 6)
     clock.now += 3
-    lines.generation(GenerationDone(4, 4, 1.0))
-    assert text.getvalue().splitlines()[-1] == "trial 4/4: best validation accuracy 100.00%, 3 s"
+    lines.generation(GenerationDone(4, 4, 4, 1.0))
+    assert text.getvalue().splitlines()[-1] == (
+        "generation 1/1, trial 4/4: best validation accuracy 100.00%, 3 s, about 0 s left"
+    )
 
 
 # Bars
@@ -113,11 +115,11 @@ def test_on_a_terminal_there_is_a_bar_with_the_best_so_far() -> None:
         watch.stage("search", 6)
         for epoch in range(1, 7):
             watch.epoch(after_epoch(epoch))
-        watch.generation(GenerationDone(4, 8, 0.46078))
+        watch.generation(GenerationDone(4, 8, 4, 0.46078))
         watch.stage("final training", 6)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue())
     assert ESCAPE in text.getvalue()
-    assert re.search(r"search\s+━+\s+6/6 epochs .*trial 4/8, best 46\.08%", shown)
+    assert re.search(r"search\s+━+\s+6/6 epochs .*generation 1/2, trial 4/8, best 46\.08%", shown)
     assert re.search(r"final training\s+━+\s+0/6 epochs", shown)
 
 

@@ -128,7 +128,7 @@ def test_generations_are_told_with_the_best_so_far() -> None:
     study, told = in_memory(), []
     search_schedule(a_task(), a_plan(trials=2 * K + 1), study, on_generation=told.append)
     errors = [trial.values[0] for trial in study.trials]
-    assert told == [GenerationDone(n, 2 * K + 1, 1 - min(errors[:n])) for n in (K, 2 * K, 2 * K + 1)]
+    assert told == [GenerationDone(n, 2 * K + 1, K, 1 - min(errors[:n])) for n in (K, 2 * K, 2 * K + 1)]
 
 
 def test_the_epochs_announced_are_the_epochs_trained() -> None:

@@ -96,7 +96,7 @@ class Replayed:
         self._eager_runs = 0
         self._capturable = True
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._stream = _capture_stream()
+        self._stream = _capture_stream(torch.cuda.current_device())
 
     def __call__(self) -> None:
         """Run the function once."""
@@ -149,6 +149,6 @@ def _room_to_capture() -> bool:
 
 
 @cache
-def _capture_stream() -> torch.cuda.Stream:
-    """One stream for all captures: the libraries keep a workspace for every stream they have ever seen."""
-    return torch.cuda.Stream()
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """One stream for all captures on a device: the libraries keep a workspace for every stream they have ever seen."""
+    return torch.cuda.Stream(device)

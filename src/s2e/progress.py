@@ -59,8 +59,7 @@ class Bars:
 
     def generation(self, done: GenerationDone) -> None:
         """Show the best so far."""
-        text = f"trial {done.finished}/{done.trials}, best {100 * done.best:.2f}%"
-        self._bars.update(self._task, best=text)
+        self._bars.update(self._task, best=f"{done}, best {100 * done.best:.2f}%")
 
 
 class Lines:
@@ -69,14 +68,17 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._began = self._said = time.monotonic()
+        self._epochs = self._trained = 0.0
 
     def stage(self, name: str, epochs: int) -> None:
         """Announce a stage."""
-        self._began = self._said = time.monotonic()
+        self._began = time.monotonic()
+        self._epochs, self._trained = epochs, 0.0
         self._say(f"{name}: {epochs} epochs")
 
     def epoch(self, progress: TrainingProgress) -> None:
         """Say where things stand, at most every ten seconds."""
+        self._trained += (progress.last - progress.first) / progress.members
         if time.monotonic() - self._said >= 10:
             members = f", members {progress.first + 1}-{progress.last} of {progress.members}"
             self._say(f"  epoch {progress.epoch}/{progress.epochs}{members}")
@@ -84,9 +86,8 @@ class Lines:
     def generation(self, done: GenerationDone) -> None:
         """Say how the search stands and how long it will take."""
         spent = time.monotonic() - self._began
-        self._say(
-            f"trial {done.finished}/{done.trials}: best validation accuracy {100 * done.best:.2f}%, {spent:.0f} s"
-        )
+        left = spent * (self._epochs - self._trained) / self._trained if self._trained else 0.0
+        self._say(f"{done}: best validation accuracy {100 * done.best:.2f}%, {spent:.0f} s, about {left:.0f} s left")
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()

@@ -80,11 +80,16 @@ class Found:
 
 @dataclass(frozen=True)
 class GenerationDone:
-    """Told after every generation: trials finished of all, and the best validation accuracy so far."""
+    """Told after every generation: trials finished of all, K of them a generation, and the best accuracy so far."""
 
     finished: int
     trials: int
+    size: int
     best: float
+
+    def __str__(self) -> str:
+        generation, generations = (-(-count // self.size) for count in (self.finished, self.trials))
+        return f"generation {generation}/{generations}, trial {self.finished}/{self.trials}"
 
 
 def search_schedule(
@@ -112,9 +117,8 @@ def search_schedule(
         trained = train_population(task, _members(points, task, plan), on_epoch=on_epoch)
         _tell(study, points, trained)
         if on_generation is not None:
-            on_generation(
-                GenerationDone(finished(study), plan.trials, best(study, plan.space, task.epochs).validation_accuracy)
-            )
+            so_far = best(study, plan.space, task.epochs).validation_accuracy
+            on_generation(GenerationDone(finished(study), plan.trials, plan.generation, so_far))
     return best(study, plan.space, task.epochs)
 
 

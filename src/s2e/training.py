@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -167,7 +167,7 @@ def train_population(
 
 def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Curves], None]) -> Trained:
     """Train members that fit the memory together."""
-    with _random_state_restored(task), _fast_matrix_products():
+    with _current(task.device), _random_state_restored(task), _fast_matrix_products():
         keep = torch.from_numpy(
             keep_counts(np.stack([member.schedule for member in members]), task.batch_size)
         )  # (P, T)
@@ -264,6 +264,11 @@ class _Evaluated:
             predicted = population.forward(scaled(inputs), training=False).argmax(dim=-1)  # (G, B)
             right += (predicted == labels).sum(dim=-1)
         return right / len(self.labels)
+
+
+def _current(device: torch.device) -> AbstractContextManager[None]:
+    """Make a CUDA device the current one, for the streams and graphs of a training on it."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager
