@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import optuna
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from s2e.data import LabelledData, as_labelled_data
+from s2e.data import LabelledData, as_labelled_data, fingerprint
 from s2e.devices import device_of
 from s2e.methods import method as method_of
 from s2e.networks import Factory, reference_network
@@ -99,6 +100,8 @@ def search(
     task = _task(data, {VALIDATION: held}, network, method, epochs, batch_size, seed, device)
     plan = SearchPlan(family, sampler_of(sampler, family, epochs, generation), trials, generation, learning_rate, seed)
     settings = {
+        "data": fingerprint(data, held),
+        "network": _described(task.network),
         "method": method,
         "space": space,
         "sampler": sampler,
@@ -149,3 +152,9 @@ def _task(
     return Task(
         data, factory, method_of(method), evaluate, epochs, batch_size, derive(seed, "batches"), device_of(device)
     )
+
+
+def _described(network: Factory) -> str:
+    """Return the architecture in words, to tell whether a stored study was begun with another one."""
+    with torch.random.fork_rng(devices=[]):
+        return str(network())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +16,7 @@ import typer
 from rich.console import Console
 
 from s2e._version import __version__
-from s2e.errors import InvalidInput, S2EError
+from s2e.errors import InvalidInput, S2EError, UnreadableData
 
 if TYPE_CHECKING:
     from s2e.runs import Run
@@ -26,8 +28,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 DATA_HELP = "digits, mnist, fashion-mnist, cifar10, cifar100, or a FILE.npz"
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
@@ -93,7 +95,7 @@ def search(
 ) -> None:
     """Search a schedule, train the final classifier with it, test it once."""
     where = out or _new_directory("search", data)
-    with _reporting(debug, resumable=f"s2e search --resume --out {where}"):
+    with _reporting(debug, resumable=where):
         from s2e import commands
         from s2e.progress import progress
 
@@ -116,13 +118,13 @@ def search(
             "restarts": restarts,
             "seed": seed,
         }
+        place: dict[str, Any] = {"root": data_root, "device": device, "storage": storage}
         if resume:
-            given, storage = _resumed(context, given, out, storage)
+            given, place = _resumed(context, out, given, place)
         if not given["data"]:
             raise InvalidInput(f"`DATA` must be given: {DATA_HELP}.")
-        place = commands.Place(where, data_root, device, storage)
         with progress(err) as watch:
-            run = commands.search(commands.SearchOptions(**given), place, watch, resume=resume)
+            run = commands.search(commands.SearchOptions(**given), commands.Place(where, **place), watch, resume=resume)
         _show(run, as_json=as_json)
 
 
@@ -199,28 +201,46 @@ def reproduce(
         if out is None:
             typer.echo(text)
         else:
-            out.write_text(text + "\n", encoding="utf-8")
+            _write(out, text)
 
 
 def _resumed(
-    context: typer.Context, given: Mapping[str, Any], path: Path | None, storage: str | None
-) -> tuple[dict[str, Any], str | None]:
+    context: typer.Context, path: Path | None, given: dict[str, Any], place: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Take the options of the run that is continued, but for those given on the command line."""
     from s2e.runs import CONFIG, Run
 
     if path is None:
         raise InvalidInput("`--resume` must come with --out and the directory of the run, but got no --out.")
     config = Run.open(path).read_json(CONFIG)
-    if config["command"] != "search":
-        raise InvalidInput(f"`--resume` continues a search, but {str(path)!r} was made by s2e {config['command']}.")
-    explicit = {name for name in given if _is_explicit(context, name)}
-    options = {**config["options"], **{name: given[name] for name in explicit}}
-    return options, storage or config["storage"]
+    try:
+        command, options = config["command"], dict(config["options"])
+        places = {"root": Path(config["data_root"]), "device": config["device"], "storage": config["storage"]}
+    except (KeyError, TypeError, ValueError) as problem:
+        raise UnreadableData(f"{str(path / CONFIG)!r} is not the configuration of a run: {problem!r}.") from problem
+    if command != "search":
+        raise InvalidInput(f"`--resume` continues a search, but {str(path)!r} was made by s2e {command}.")
+    if unknown := options.keys() - given.keys():
+        raise UnreadableData(f"{str(path / CONFIG)!r} has options this version does not know: {', '.join(unknown)}.")
+    named = {"root": "data_root"}
+    return (
+        {**given, **options, **{name: given[name] for name in given if _is_explicit(context, name)}},
+        {**places, **{name: place[name] for name in place if _is_explicit(context, named.get(name, name))}},
+    )
 
 
 def _is_explicit(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInput(
+            f"`--out` must be a file to write to, but {str(path)!r} is not: {problem.strerror}."
+        ) from None
 
 
 def _quieten_optuna() -> None:
@@ -230,12 +250,14 @@ def _quieten_optuna() -> None:
 
 
 def _new_directory(command: str, data: str) -> Path:
-    name = Path(data).stem or "data"
-    return Path("runs") / f"{command}-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """Name a directory under runs/ that does not exist yet."""
+    name = f"{command}-{Path(data).stem or 'data'}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (Path("runs") / (name if count == 1 else f"{name}-{count}") for count in itertools.count(1))
+    return next(path for path in names if not path.exists())
 
 
 @contextmanager
-def _reporting(debug: bool, resumable: str | None = None) -> Iterator[None]:
+def _reporting(debug: bool, resumable: Path | None = None) -> Iterator[None]:
     """Turn what goes wrong into one line and an exit code: 2 for bad input, 130 when interrupted."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     try:
@@ -246,7 +268,8 @@ def _reporting(debug: bool, resumable: str | None = None) -> Iterator[None]:
         err.print(f"s2e: {problem}", markup=False)
         raise typer.Exit(2) from problem
     except KeyboardInterrupt:
-        hint = f"; continue with: {resumable}" if resumable else ""
+        begun = resumable is not None and (resumable / "config.json").exists()
+        hint = f"; continue with: s2e search --resume --out {shlex.quote(str(resumable))}" if begun else ""
         err.print(f"s2e: interrupted{hint}", markup=False)
         raise typer.Exit(130) from None
 
@@ -260,7 +283,7 @@ def _show(run: Run, *, as_json: bool) -> None:
     from s2e.tables import result_table
 
     out.print(result_table(result))
-    out.print(f"run: {run.path}", markup=False)
+    typer.echo(f"run: {run.path}")
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from s2e import schedules
 from s2e._version import __version__
-from s2e.data import check_trainable
+from s2e.data import fingerprint
 from s2e.devices import device_of
 from s2e.errors import InvalidInput, RunConflict
 from s2e.methods import Method, method
@@ -29,10 +29,19 @@ from s2e.preparation import DataOptions, Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.samplers import sampler
-from s2e.searching import CHANGEABLE, VALIDATION, GenerationDone, SearchPlan, epochs_left, open_study, search_schedule
+from s2e.searching import (
+    CHANGEABLE,
+    VALIDATION,
+    GenerationDone,
+    SearchPlan,
+    check_storage,
+    epochs_left,
+    open_study,
+    search_schedule,
+)
 from s2e.seeds import derive
 from s2e.spaces import space
-from s2e.training import Member, Progress, Task, Trained, train_population
+from s2e.training import Member, Progress, Task, Trained, check, train_population
 
 TEST = "test"
 """Name under which a final training evaluates the test part."""
@@ -121,9 +130,9 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
         raise InvalidInput(f"`restarts` must be at least 1, but got {options.restarts}.")
     if not task.method.uses_schedule:
         raise InvalidInput(f"`method` must have a keep rate for its schedule to be searched, but got {options.method}.")
-    run = _begin("search", options, prepared, task, place, resume=resume)
+    run, config = _begin("search", options, prepared, task, place, resume=resume)
     with run.locked():
-        config = run.read_json(CONFIG)
+        run.write_json(CONFIG, config)
         study = open_study(config["storage"] or run.storage, config["study"], config["options"])
         watch.stage("search", epochs_left(study, plan, options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
@@ -148,7 +157,7 @@ def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
     schedule = _given_schedule(options)
     prepared = prepare(options, place.root)
     task = _task(options, prepared, place)
-    run = _begin("train", options, prepared, task, place, resume=False)
+    run, _ = _begin("train", options, prepared, task, place, resume=False)
     with run.locked():
         watch.stage("training", options.epochs)
         run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
@@ -182,7 +191,7 @@ def _task(options: TrainOptions | SearchOptions, prepared: Prepared, place: Plac
         derive(options.seed, "batches"),
         device_of(place.device),
     )
-    check_trainable(train, options.batch_size)
+    check(task, [Member(schedules.constant(1.0, options.epochs), 0, options.learning_rate)])
     return task
 
 
@@ -274,6 +283,7 @@ def _write_result(
 ) -> None:
     result: dict[str, Any] = {
         "methods": list(rows),
+        "epochs": task.epochs,
         "noise_rate": prepared.noise_rate,
         "validation": prepared.validation,
         "samples": {"train": len(prepared.splits.train), "valid": len(prepared.splits.valid)},
@@ -294,16 +304,20 @@ def _begin(
     place: Place,
     *,
     resume: bool,
-) -> Run:
-    """Create the run, or open it again when it was made with the same settings."""
+) -> tuple[Run, dict[str, Any]]:
+    """Create the run, or open it again when it was made with the same settings; return its configuration too."""
+    if place.storage:
+        check_storage(place.storage)
     train = task.train
     network = options.network if options.network != "auto" else default_network(train.sample_shape, train.classes)
     config: dict[str, Any] = {
         "command": command,
         "options": asdict(options),
         "network": network,
-        "data_fingerprint": prepared.fingerprint(),
+        "data_fingerprint": fingerprint(prepared.splits.train, prepared.splits.valid),
         "noise_rate": prepared.noise_rate,
+        "data_root": str(place.root),
+        "device": place.device,
         "storage": place.storage,
         "study": place.out.resolve().name if place.storage else "search",
         "versions": {
@@ -315,7 +329,7 @@ def _begin(
         },
     }
     if not resume or not Run(place.out).exists:
-        return Run.create(place.out, config)
+        return Run.create(place.out, config), config
     run = Run.open(place.out)
     before = run.read_json(CONFIG)
     differences = _differences(before["options"], config["options"])
@@ -325,8 +339,8 @@ def _begin(
         differences.append("the data have changed since")
     if differences:
         raise RunConflict(f"{str(place.out)!r} was made with other settings: {'; '.join(differences)}.")
-    run.write_json(CONFIG, {**before, "options": config["options"], "storage": place.storage})
-    return run
+    lasting = {name: before[name] for name in ("study", "versions")}
+    return run, {**config, **lasting}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

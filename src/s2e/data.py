@@ -5,6 +5,7 @@ Letters: N samples, C classes.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +154,15 @@ def _as_array(value: Any) -> Array:
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
+def fingerprint(*parts: LabelledData) -> str:
+    """Return a digest of inputs and labels, to tell whether two runs worked on the same data."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(np.ascontiguousarray(part.inputs).data)
+        digest.update(np.ascontiguousarray(part.labels).data)
+    return digest.hexdigest()[:16]
+
+
 def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -> tuple[LabelledData, LabelledData]:
     """Part the samples in two, keeping the share of every class: the rest, and `share` of them held out.
 
@@ -178,7 +188,9 @@ def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -
 def check_trainable(train: LabelledData, batch_size: int) -> None:
     """Refuse training data that no run can be started on: too small for one batch, or a class without samples."""
     problems = []
-    if len(train) < batch_size:
+    if batch_size < 1:
+        problems.append(f"`batch_size` must be at least 1, but got {batch_size}.")
+    elif len(train) < batch_size:
         problems.append(
             f"`batch_size` must not exceed the number of training samples, but got {batch_size} for {len(train)}; "
             f"pass a smaller batch size."

@@ -353,6 +353,10 @@ def _read_array(file: Mapping[str, Array], key: str, path: Path) -> Array:
 def _load_file(name: str) -> Source:
     path = Path(name)
     suffix = path.suffix.lower()
+    try:
+        path.exists()
+    except OSError as error:
+        raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
     if path.is_dir() or suffix in UNSUPPORTED_SUFFIXES or name.startswith("hf:"):
         what = f"The folder {name}" if path.is_dir() else name
         raise InvalidInput(f"{what} is not supported yet; convert it to an .npz file with keys {NPZ_FORM}.")

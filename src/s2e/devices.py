@@ -13,8 +13,8 @@ def device_of(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as problem:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise InvalidInput(f"`device` must be one this machine has, but got {name!r}: {reason}") from problem
     return device

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,14 +47,6 @@ class Prepared:
     validation: str
     noise_rate: float | None
 
-    def fingerprint(self) -> str:
-        """Return a digest of the training and validation data, to tell whether two runs worked on the same."""
-        digest = hashlib.sha256()
-        for part in (self.splits.train, self.splits.valid):
-            digest.update(np.ascontiguousarray(part.inputs).data)
-            digest.update(np.ascontiguousarray(part.labels).data)
-        return digest.hexdigest()[:16]
-
 
 def prepare(options: DataOptions, root: Path) -> Prepared:
     """Load, corrupt and split.
@@ -64,7 +55,7 @@ def prepare(options: DataOptions, root: Path) -> Prepared:
     """
     source = datasets.load(options.data, root)
     spec = noise.parse_noise(options.noise)
-    given, kind = _given_validation(options, source)
+    given, kind = _given_validation(options, source, spec)
     if given is not None:
         train = _corrupt(source.train, spec, options, root)
         return _prepared(train, given, source.test, kind)
@@ -76,10 +67,10 @@ def prepare(options: DataOptions, root: Path) -> Prepared:
     return _prepared(train, held, source.test, kind)
 
 
-def _given_validation(options: DataOptions, source: Source) -> tuple[LabelledData | None, str]:
+def _given_validation(options: DataOptions, source: Source, spec: noise.NoiseSpec) -> tuple[LabelledData | None, str]:
     """Return validation data that came in a file, if any, and whether validation is clean or noisy."""
     wish = options.validation
-    has_clean_labels = options.noise != "none" or source.train.clean_labels is not None
+    has_clean_labels = spec.kind != "none" or source.train.clean_labels is not None
     if wish == "auto":
         wish = "clean" if source.valid is not None or has_clean_labels else "noisy"
     if wish == "noisy":
@@ -98,10 +89,11 @@ def _from_file(path: str, train: LabelledData) -> LabelledData:
     if not path.endswith(".npz"):
         raise InvalidInput(f"`validation` must be auto, clean, noisy or a .npz file, but got {path!r}.")
     valid = datasets.load(path).train
-    if valid.sample_shape != train.sample_shape or not set(valid.class_names) <= set(train.class_names):
+    wanted, found = (f"{data.inputs.dtype} of shape {data.sample_shape}" for data in (train, valid))
+    if wanted != found or not set(valid.class_names) <= set(train.class_names):
         raise InvalidInput(
-            f"`validation` must hold samples of shape {train.sample_shape} and classes of the training data, but "
-            f"{path!r} holds {valid.sample_shape} and the classes {', '.join(valid.class_names[:10])}."
+            f"`validation` must hold samples of {wanted} and classes of the training data, but {path!r} holds {found} "
+            f"and the classes {', '.join(valid.class_names[:10])}."
         )
     codes = np.array([train.class_names.index(name) for name in valid.class_names], dtype=np.int64)
     return replace(valid, labels=codes[valid.labels], class_names=train.class_names)
@@ -109,7 +101,10 @@ def _from_file(path: str, train: LabelledData) -> LabelledData:
 
 def _corrupt(data: LabelledData, spec: noise.NoiseSpec, options: DataOptions, root: Path) -> LabelledData:
     if spec.kind == "human":
-        return data.with_noisy_labels(datasets.human_labels(options.data, spec.source or "", root)[data.rows])
+        labels = datasets.human_labels(options.data, spec.source or "", root)
+        if len(labels) <= data.rows.max():
+            raise InvalidInput(f"the human labels must cover all of {options.data}, but there are only {len(labels)}.")
+        return data.with_noisy_labels(labels[data.rows])
     return noise.apply(spec, data, np.random.default_rng(derive(options.seed, "noise")))
 
 

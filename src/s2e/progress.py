@@ -48,14 +48,17 @@ class Bars:
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._task = TaskID(0)
+        self._trained = 0.0
 
     def stage(self, name: str, epochs: int) -> None:
         """Start a bar."""
+        self._trained = 0.0
         self._task = self._bars.add_task(name, total=epochs, best="")
 
     def epoch(self, progress: TrainingProgress) -> None:
         """Move the bar on by what this chunk of the members is of all."""
-        self._bars.advance(self._task, (progress.last - progress.first) / progress.members)
+        self._trained += (progress.last - progress.first) / progress.members
+        self._bars.update(self._task, completed=round(self._trained, 6))
 
     def generation(self, done: GenerationDone) -> None:
         """Show the best so far."""

@@ -9,6 +9,7 @@
 | dynamics.npz | what happened to every training sample in it |
 | model.safetensors | weights of the final classifier |
 | result.json | the figures |
+| .lock | held by the process that works on the run |
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.errors import RunConflict, UnreadableData
+from s2e.errors import InvalidInput, RunConflict, UnreadableData
 
 CONFIG = "config.json"
+TEMPORARY = ".tmp"
 
 
 class Run:
@@ -44,10 +46,16 @@ class Run:
             raise RunConflict(
                 f"{str(run.path)!r} already holds a run; continue it with --resume, or give another --out."
             )
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
-            raise RunConflict(f"`out` must be a new or an empty directory, but {str(run.path)!r} is not.")
-        run.path.mkdir(parents=True, exist_ok=True)
-        run.write_json(CONFIG, config)
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            if any(not file.name.startswith(".") for file in run.path.iterdir()):
+                raise RunConflict(f"`out` must be a new or an empty directory, but {str(run.path)!r} is not.")
+            run.write_json(CONFIG, config)
+        except OSError as problem:
+            reason = problem.strerror or problem
+            raise InvalidInput(
+                f"`out` must be a directory to write to, but {str(run.path)!r} is not: {reason}."
+            ) from None
         return run
 
     @classmethod
@@ -78,6 +86,8 @@ class Run:
                 raise RunConflict(
                     f"another process is working on {str(self.path)!r}; wait for it or stop it first."
                 ) from None
+            for left_over in self.path.glob(f".*{TEMPORARY}"):  # by a process that was killed while writing
+                left_over.unlink()
             yield
 
     def read_json(self, name: str) -> Any:
@@ -94,7 +104,7 @@ class Run:
 
     def write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write a compressed .npz file."""
-        self._write(name, lambda handle: np.savez_compressed(handle, allow_pickle=False, **arrays))
+        self._write(name, lambda handle: np.savez_compressed(handle, **arrays))  # type: ignore[arg-type]
 
     def write_weights(self, name: str, state: Mapping[str, Any], about: Mapping[str, str]) -> None:
         """Write tensors as safetensors, with a few words about them."""
@@ -105,7 +115,7 @@ class Run:
 
     def _write(self, name: str, fill: Callable[[IO[bytes]], object]) -> None:
         """Write beside the target, flush to disk, rename."""
-        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
+        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.", suffix=TEMPORARY)
         try:
             with os.fdopen(descriptor, "wb") as handle:
                 fill(handle)

@@ -122,13 +122,20 @@ def search_schedule(
     return best(study, plan.space, task.epochs)
 
 
+def check_storage(storage: str) -> None:
+    """Refuse a storage URL that cannot be opened, before anything is made."""
+    try:
+        optuna.storages.get_storage(storage)
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as problem:
+        reason = str(problem).strip().splitlines()[0]
+        raise UnreadableData(f"the storage {storage!r} could not be opened: {reason}") from problem
+
+
 def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> optuna.Study:
     """Open or create the study at a storage URL (None: in memory), and hold it to the settings it was begun with."""
-    try:
-        study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
-    except sqlalchemy.exc.SQLAlchemyError as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise UnreadableData(f"the study at {storage} could not be opened: {reason}") from problem
+    if storage is not None:
+        check_storage(storage)
+    study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
     lasting = {key: value for key, value in settings.items() if key not in CHANGEABLE}
     begun_with = study.user_attrs.get("settings", lasting)
     if {key: value for key, value in begun_with.items() if key not in CHANGEABLE} != lasting:
@@ -139,8 +146,9 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> o
 
 def epochs_left(study: optuna.Study, plan: SearchPlan, epochs: int) -> int:
     """Return the epochs the search still has to train, all members of a generation at once."""
-    left = max(0, plan.trials - finished(study))
-    return -(-left // plan.generation) * epochs
+    done = {trial.number for trial in _complete(study)}
+    generations = {number // plan.generation for number in range(plan.trials) if number not in done}
+    return len(generations) * epochs
 
 
 def next_generation(study: optuna.Study, plan: SearchPlan) -> list[FrozenTrial]:
@@ -184,7 +192,7 @@ def _draft(study: optuna.Study) -> optuna.Study:
 
 def best(study: optuna.Study, space: Space, epochs: int) -> Found:
     """Return the trial with the smallest validation error, the earliest of equals."""
-    trial = study.best_trial
+    trial = min(_complete(study), key=lambda trial: (trial.values[0], trial.number))
     point = _point(trial, space)
     schedule = space.decode(point[None], epochs)[0]
     return Found(schedule, point, 1.0 - float(trial.values[0]), trial.number)
@@ -214,4 +222,8 @@ def _point(trial: FrozenTrial, space: Space) -> NDArray[np.float64]:
 
 def finished(study: optuna.Study) -> int:
     """Return how many trials have been trained and told."""
-    return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    return len(_complete(study))
+
+
+def _complete(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))

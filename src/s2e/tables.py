@@ -7,15 +7,17 @@ from typing import Any
 
 from rich.table import Table
 
+from s2e.records import LAST_EPOCHS
+
 
 def result_table(result: Mapping[str, Any]) -> Table:
     """One row for each method of a run: accuracies over the last epochs and at the best epoch, and label precision."""
     part = "test" if "test" in result["samples"] else "valid"
     named = {"test": "test accuracy", "valid": f"accuracy on {result['validation']} validation data"}[part]
-    last = next(key for key in result["methods"][0][part] if key.startswith("last"))
+    last = f"last_{LAST_EPOCHS}_epochs"
     table = Table(caption=_caption(result), caption_justify="left")
     table.add_column("method")
-    table.add_column(f"{named}, {last.replace('_', ' ')}", justify="right")
+    table.add_column(f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs", justify="right")
     table.add_column("best epoch", justify="right")
     table.add_column("label precision", justify="right")
     for row in result["methods"]:

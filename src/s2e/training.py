@@ -26,7 +26,7 @@ from s2e.networks import Factory, check_network
 from s2e.optimizer import StackedAdam, learning_plan
 from s2e.population import Population
 from s2e.records import Curves, Dynamics, Recorder, bytes_per_member
-from s2e.schedules import check_schedule, keep_counts
+from s2e.schedules import check_epochs, check_schedule, keep_counts
 from s2e.seeds import derive
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ def train_population(
 
     A member trained alone equals the same member trained in a population: exactly on a CPU, to rounding on a GPU.
     """
-    _check(task, members)
+    check(task, members)
     size = task.chunk or _planned_chunk(task, len(members))
     parts: list[Trained] = []
     first = 0
@@ -197,7 +197,7 @@ def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
 
     Unlike `train_population` it does not give torch's random state back.
     """
-    _check(task, members)
+    check(task, members)
     _, lockstep, _ = _build(task, members)
     keep = torch.from_numpy(keep_counts(np.stack([member.schedule for member in members]), task.batch_size))  # (P, T)
     steps = len(task.train) // task.batch_size
@@ -303,18 +303,17 @@ def _planned_chunk(task: Task, members: int) -> int:
     return size
 
 
-def _check(task: Task, members: Sequence[Member]) -> None:
+def check(task: Task, members: Sequence[Member]) -> None:
     """Refuse what no training can be made of."""
     check_trainable(task.train, task.batch_size)
+    check_epochs(task.epochs)
     check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
     if not members:
         raise InvalidInput("`members` must hold at least one member, but got none.")
-    if task.epochs < 1:
-        raise InvalidInput(f"`epochs` must be at least 1, but got {task.epochs}.")
     for member in members:
         check_schedule(member.schedule, task.epochs)
-        if member.learning_rate <= 0:
-            raise InvalidInput(f"`learning_rate` must be positive, but got {member.learning_rate}.")
+        if not 0 < member.learning_rate < float("inf"):
+            raise InvalidInput(f"`learning_rate` must be positive and finite, but got {member.learning_rate}.")
         if member.labels is not None and member.labels.shape != task.train.labels.shape:
             raise InvalidInput(
                 f"`labels` of a member must have one entry for each of the {len(task.train)} inputs, "
