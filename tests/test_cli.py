@@ -276,7 +276,7 @@ def test_an_out_that_is_taken_is_refused_and_left_as_it_is(command: list[str]) -
     Path("full/thesis.tex").write_text("")
     assert_refused(s2e(*command, "digits", "--out", "full"), "new or an empty directory")
     assert [entry.name for entry in Path("full").iterdir()] == ["thesis.tex"]
-    assert_refused(s2e(*command, "digits", "--out", "full/thesis.tex"), "new or an empty directory")
+    assert_refused(s2e(*command, "digits", "--out", "full/thesis.tex"), "a directory to write to")
 
 
 def test_an_experiment_nobody_knows_is_refused() -> None:
@@ -354,7 +354,12 @@ def test_a_search_of_ones_own_file_without_a_test_part_says_that_figures_are_of_
     assert "share of wrong labels unknown, 4 schedules searched" in shown
     assert "run: run" in shown
     lines = result.stderr.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["search", "trial 2/4", "trial 4/4", "final training"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "search",
+        "generation 1/2, trial 2/4",
+        "generation 2/2, trial 4/4",
+        "final training",
+    ]
 
 
 @pytest.mark.parametrize("command", [["search", *TINY_SEARCH], ["train", *TINY, "--schedule", "constant:0.8"]])
@@ -453,5 +458,7 @@ def test_a_real_process_writes_no_escape_codes_and_no_warnings_into_pipes(work: 
     done = process("search", save(), *TINY_SEARCH, "--sampler", "tpe", "--out", "run", where=work)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
-    expected = r"search: 6 epochs\ntrial 2/4: .*\ntrial 4/4: .*\nfinal training: 6 epochs\n"
+    expected = (
+        r"search: 6 epochs\ngeneration 1/2, trial 2/4: .*\ngeneration 2/2, trial 4/4: .*\nfinal training: 6 epochs\n"
+    )
     assert re.fullmatch(expected, done.stderr)

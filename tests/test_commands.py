@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from conftest import blobs
 from s2e import commands, schedules, searching
 from s2e.commands import Place, SearchOptions, TrainOptions
-from s2e.data import LabelledData, Splits
+from s2e.data import LabelledData, Splits, fingerprint
 from s2e.errors import InvalidInput, RunConflict
 from s2e.networks import reference_network
 from s2e.preparation import Prepared, prepare
@@ -26,7 +26,7 @@ from s2e.training import Member, Progress, Task, train_population
 
 EPOCHS = 12
 ROW_KEYS = {"name", "method", "valid", "label_precision", "diverged", "validation_of_restarts"}
-RESULT_KEYS = {"methods", "noise_rate", "validation", "samples", "device", "seconds"}
+RESULT_KEYS = {"methods", "epochs", "noise_rate", "validation", "samples", "device", "seconds"}
 FILES = {"config.json", "schedule.json", "curves.npz", "dynamics.npz", "model.safetensors", "result.json", ".lock"}
 
 
@@ -123,7 +123,7 @@ def test_the_files_are_those_the_module_documents(searched: tuple[Run, Log]) -> 
     from s2e import runs
 
     rows = [line.split("|")[1].strip() for line in (runs.__doc__ or "").splitlines() if line.startswith("| ")]
-    assert set(rows) - {"file"} == names(searched[0]) - {".lock"}
+    assert set(rows) - {"file"} == names(searched[0])
 
 
 def test_a_study_kept_elsewhere_is_not_in_the_run(data: str, tmp_path: Path) -> None:
@@ -139,7 +139,8 @@ def test_the_config_says_everything_needed_to_repeat_the_command(searched: tuple
     assert config["command"] == "search"
     assert SearchOptions(**config["options"]) == search_options(data)
     assert config["network"] == "mlp"
-    assert config["data_fingerprint"] == prepare(search_options(data), Path()).fingerprint()
+    prepared = prepare(search_options(data), Path())
+    assert config["data_fingerprint"] == fingerprint(prepared.splits.train, prepared.splits.valid)
     assert config["versions"]["torch"] == torch.__version__
     assert set(config["versions"]) == {"s2e", "python", "torch", "optuna", "numpy"}
 

@@ -170,7 +170,14 @@ def a_row(name: str, *parts: str, precision: float | None = 0.75, diverged: bool
 
 def a_result(*rows: dict[str, Any], test: bool, **changes: Any) -> dict[str, Any]:
     samples = {"train": 80, "valid": 20} | ({"test": 30} if test else {})
-    plain = {"noise_rate": 0.4396, "validation": "clean", "samples": samples, "device": "cpu", "seconds": 2.6}
+    plain = {
+        "epochs": 20,
+        "noise_rate": 0.4396,
+        "validation": "clean",
+        "samples": samples,
+        "device": "cpu",
+        "seconds": 2.6,
+    }
     return {"methods": list(rows), **plain, **changes}
 
 

@@ -220,7 +220,9 @@ def test_resuming_with_more_trials_goes_on_where_a_longer_search_would_be(copied
     before = trials(copied)
     more = here("search", "--resume", "--out", str(copied), "--trials", "12")
     assert more.exit_code == 0
-    assert [line.partition(":")[0] for line in more.stderr.splitlines() if line.startswith("trial")] == ["trial 12/12"]
+    assert [line.partition(":")[0] for line in more.stderr.splitlines() if line.startswith("generation")] == [
+        "generation 3/3, trial 12/12"
+    ]
     assert trials(copied)[:TRIALS] == before
     at_once = tmp_path / "at_once"
     assert here("search", *SEARCH, "--trials", "12", "--out", str(at_once)).exit_code == 0

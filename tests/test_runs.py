@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from s2e.errors import RunConflict, UnreadableData
+from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.runs import CONFIG, Run
 
 HOLD_THE_LOCK = """
@@ -174,7 +174,7 @@ def test_arrays_come_back_without_pickle_under_their_own_names_only(run: Run) ->
 
 
 def test_arrays_that_need_pickle_are_refused_and_leave_nothing(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"[Oo]bject arrays"):
+    with pytest.raises(InvalidInput, match="Python objects in bad"):
         run.write_arrays("curves.npz", {"bad": np.array([{}], dtype=object)})
     assert names(run) == {CONFIG}
 
@@ -221,7 +221,7 @@ def test_create_refuses_a_directory_with_something_else_in_it(tmp_path: Path) ->
 def test_create_refuses_a_file(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("precious")
-    with pytest.raises(RunConflict, match="new or an empty directory"):
+    with pytest.raises(InvalidInput, match="must be a directory to write to"):
         Run.create(file, {})
     assert file.read_text() == "precious"
 

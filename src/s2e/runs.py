@@ -103,7 +103,11 @@ class Run:
         self._write(name, lambda handle: handle.write(text.encode()))
 
     def write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write a compressed .npz file."""
+        """Write a compressed .npz file; arrays of Python objects, which need pickle, are refused."""
+        if objects := [key for key, array in arrays.items() if array.dtype == object]:
+            raise InvalidInput(
+                f"`arrays` must hold numbers or strings, but got Python objects in {', '.join(objects)}."
+            )
         self._write(name, lambda handle: np.savez_compressed(handle, **arrays))  # type: ignore[arg-type]
 
     def write_weights(self, name: str, state: Mapping[str, Any], about: Mapping[str, str]) -> None:
