@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: run test lint types install clean
 
 run: install
-	$(BIN)/s2e search digits --noise pair:0.45 --epochs 100
+	$(BIN)/s2e search digits --noise pair:0.45 --epochs 100 --trials 30
 
 test: lint types
 	$(BIN)/pytest
