@@ -43,19 +43,21 @@ def data(shape: tuple[int, ...]) -> LabelledData:
 
 def plain_step(train: LabelledData, network: Factory, keeps: Sequence[int], device: torch.device) -> Callable[[], None]:
     """Return a function that trains every member on one batch, one member after the other."""
-    inputs = torch.from_numpy(train.inputs).to(device).float() / 255
+    inputs = torch.from_numpy(train.inputs).to(device)
     labels = torch.from_numpy(train.labels).to(device)
     members = []
     for keep in keeps:
         pair = [network().to(device) for _ in range(2)]
         members.append((keep, pair, [torch.optim.Adam(one.parameters(), lr=1e-3) for one in pair]))
+    order = torch.randperm(SAMPLES).to(device)
     place = 0
 
     def step() -> None:
         nonlocal place
-        batch, given = inputs[place : place + BATCH], labels[place : place + BATCH]
+        index = order[place : place + BATCH]
         place = (place + BATCH) % SAMPLES
         for keep, (one, other), optimizers in members:
+            batch, given = inputs[index].float() / 255, labels[index]
             losses = [functional.cross_entropy(each(batch), given, reduction="none") for each in (one, other)]
             picks = [loss.detach().argsort()[:keep] for loss in losses]
             for optimizer, loss, picked in zip(optimizers, losses, reversed(picks), strict=True):

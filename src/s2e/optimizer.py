@@ -7,10 +7,11 @@ from itertools import groupby
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 DECAY_STARTS = 0.4
 """Share of the epochs after which the learning rate falls: epoch 80 of 200."""
-BETA1, BETA1_IN_DECAY = 0.9, 0.1
+BETA1, BETA1_IN_DECAY, BETA2, EPSILON = 0.9, 0.1, 0.999, 1e-8
 
 
 def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
@@ -33,39 +34,65 @@ class StackedAdam:
     """
 
     def __init__(self, parameters: Sequence[Tensor], learning_rates: Sequence[float], device: torch.device) -> None:
-        on_cuda = device.type == "cuda"
-        self._rates = [rate for rate, _ in groupby(learning_rates)]
-        self._blocks: list[list[tuple[int, slice | int]]] = []  # of each group: which tensor, which rows of it
-        groups = []
-        for rate, rows in groupby(range(len(learning_rates)), key=lambda row: learning_rates[row]):
-            together = list(rows)
-            blocks: list[tuple[int, slice | int]] = []
-            for which, parameter in enumerate(parameters):
-                if on_cuda or parameter[0].numel() % CACHE_LINE == 0:
-                    blocks.append((which, slice(together[0], together[-1] + 1)))
-                else:  # row by row, so that a row's rounding never depends on its neighbours
-                    blocks += [(which, row) for row in together]
-            # The optimizer steps on aliases of the stacked tensors: same storage, own gradients.
-            aliases = [parameters[which].detach()[block].requires_grad_() for which, block in blocks]
-            groups.append({"params": aliases, "lr": torch.tensor(rate, device=device) if on_cuda else rate})
-            self._blocks.append(blocks)
-        self._adam = torch.optim.Adam(groups, betas=(BETA1, 0.999), eps=1e-8, fused=True, capturable=on_cuda)
         self.beta1 = BETA1
+        self._groups = [
+            _Group(parameters, list(rows), rate, device)
+            for rate, rows in groupby(range(len(learning_rates)), key=lambda row: learning_rates[row])
+        ]
 
     def plan(self, factor: float, beta1: float) -> None:
         """Set what holds from now on: the factor on every learning rate, and beta1."""
         self.beta1 = beta1
-        for group, rate in zip(self._adam.param_groups, self._rates, strict=True):
-            group["betas"] = (beta1, group["betas"][1])
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * factor)
-            else:
-                group["lr"] = rate * factor
+        for group in self._groups:
+            group.scale(factor)
 
+    @torch.no_grad()
     def update(self, gradients: Sequence[Tensor]) -> None:
         """Take one step in place, gradients (G, ...) in the order of the parameters."""
         dense = [gradient.contiguous() for gradient in gradients]  # the fused kernel reads storages, not strides
-        for group, blocks in zip(self._adam.param_groups, self._blocks, strict=True):
-            for alias, (which, block) in zip(group["params"], blocks, strict=True):
-                alias.grad = dense[which][block]
-        self._adam.step()
+        for group in self._groups:
+            group.update(dense, self.beta1)
+
+
+class _Group:
+    """Neighbouring rows with one learning rate, and their moments."""
+
+    def __init__(self, parameters: Sequence[Tensor], rows: list[int], rate: float, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._rate = rate
+        self._scaled: float | Tensor = torch.tensor(rate, device=device) if self._on_cuda else rate
+        self._blocks: list[tuple[int, slice | int]] = []  # which tensor, which rows of it
+        for which, parameter in enumerate(parameters):
+            if self._on_cuda or parameter[0].numel() % CACHE_LINE == 0:
+                self._blocks.append((which, slice(rows[0], rows[-1] + 1)))
+            else:  # row by row, so that a row's rounding never depends on its neighbours
+                self._blocks += [(which, row) for row in rows]
+        self._parameters = [parameters[which].detach()[block] for which, block in self._blocks]  # same storage
+        self._first_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._second_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._steps = [torch.zeros((), device=device) for _ in self._parameters]
+
+    def scale(self, factor: float) -> None:
+        if isinstance(self._scaled, Tensor):
+            self._scaled.fill_(self._rate * factor)
+        else:
+            self._scaled = self._rate * factor
+
+    def update(self, gradients: Sequence[Tensor], beta1: float) -> None:
+        adam(
+            self._parameters,
+            [gradients[which][block] for which, block in self._blocks],
+            self._first_moments,
+            self._second_moments,
+            [],
+            self._steps,
+            fused=True,
+            capturable=self._on_cuda,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=BETA2,
+            lr=self._scaled,
+            weight_decay=0.0,
+            eps=EPSILON,
+            maximize=False,
+        )

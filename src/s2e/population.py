@@ -44,6 +44,7 @@ class Population:
         self.vectorized = device.type != "cpu" if vectorize is None else vectorize
         modules = [_seeded(factory, seed) for seed in seeds]
         self._template = modules[0].to(device)
+        self._tied = _tied_names(modules[0])
         trained = {name for name, parameter in modules[0].named_parameters() if parameter.requires_grad}
         if not trained:
             raise InvalidInput("`network` must have trainable parameters, but got a module without any.")
@@ -91,7 +92,11 @@ class Population:
         return torch.stack(logits)
 
     def _call(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self._template, {**parameters, **buffers}, (inputs,))
+        tensors = {**parameters, **buffers}
+        for name, tied_to in self._tied.items():
+            tensors[name] = tensors[tied_to]
+        # Ties are known once and for all; looking for them anew would take as long as a small network.
+        logits: Tensor = functional_call(self._template, tensors, (inputs,), tie_weights=False)
         return logits
 
     def _first_forward(self, inputs: Tensor) -> Tensor:
@@ -117,6 +122,19 @@ def _seeded(factory: Factory, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
+
+
+def _tied_names(module: nn.Module) -> dict[str, str]:
+    """Return further names of tensors a module holds under several, {name: first name}."""
+    first: dict[int, str] = {}
+    tied = {}
+    for name, tensor in [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]:
+        if first.setdefault(id(tensor), name) != name:
+            tied[name] = first[id(tensor)]
+    return tied
 
 
 def _first_line(problem: Exception) -> str:
