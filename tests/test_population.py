@@ -118,7 +118,7 @@ def test_the_gradient_of_the_sum_is_everyones_own_gradient(vectorize):
     inputs = drawn_inputs()
     labels = torch.arange(12) % 6
     losses = torch.stack([functional.cross_entropy(x, labels) for x in population.forward(inputs, training=True)])
-    gradients = torch.autograd.grad(losses.sum(), list(population.parameters.values()))
+    gradients = population.gradients(losses.sum())
     for row, seed in enumerate(SEEDS):
         module = alone(Tied, seed)
         functional.cross_entropy(module(inputs), labels).backward()

@@ -81,10 +81,7 @@ class Lockstep:
         flat = self._population.forward(inputs, training=True)  # (P * M, B, C)
         logits = flat.unflatten(0, (len(labels), self._method.networks))  # (P, M, B, C)
         objective = self._method.objective(Batch(logits, labels, self._keep))
-        # Members and networks do not touch each other, so the gradient of the sum is everyone's own gradient.
-        parameters = list(self._population.parameters.values())
-        gradients = torch.autograd.grad(objective.loss.sum(), parameters, materialize_grads=True)
-        self._optimizer.update(gradients)
+        self._optimizer.update(self._population.gradients(objective.loss.sum()))
         self._recorder.record(index, objective, logits.detach().argmax(dim=-1), labels)
 
 

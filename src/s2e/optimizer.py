@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch.optim.adam import adam
 
 DECAY_STARTS = 0.4
 """Share of the epochs after which the learning rate falls: epoch 80 of 200."""
+Rows: TypeAlias = Tensor | tuple[Tensor, ...]
+"""Something for each of G rows: a tensor (G, ...), or G tensors."""
+
 BETA1, BETA1_IN_DECAY, BETA2, EPSILON = 0.9, 0.1, 0.999, 1e-8
 
 
@@ -22,14 +26,10 @@ def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
     return (epochs - epoch) / (epochs - start), BETA1_IN_DECAY
 
 
-CACHE_LINE = 16
-"""Floats the fused CPU kernel works on at a time; what is left over at the end is rounded differently."""
-
-
 class StackedAdam:
     """Adam on tensors (G, ...) whose row g has its own learning rate.
 
-    Neighbouring rows with the same rate are updated by one fused kernel; nothing is updated across rows. On CUDA the
+    Neighbouring rows with the same rate are updated by one fused call; nothing is updated across rows. On CUDA the
     rates live in device tensors, so a captured step sees every change; `beta1` is a constant of the captured step.
     """
 
@@ -47,11 +47,10 @@ class StackedAdam:
             group.scale(factor)
 
     @torch.no_grad()
-    def update(self, gradients: Sequence[Tensor]) -> None:
-        """Take one step in place, gradients (G, ...) in the order of the parameters."""
-        dense = [gradient.contiguous() for gradient in gradients]  # the fused kernel reads storages, not strides
+    def update(self, gradients: Sequence[Rows]) -> None:
+        """Take one step in place; for each parameter the gradients of its G rows, a tensor (G, ...) or G of them."""
         for group in self._groups:
-            group.update(dense, self.beta1)
+            group.update(gradients, self.beta1)
 
 
 class _Group:
@@ -61,12 +60,10 @@ class _Group:
         self._on_cuda = device.type == "cuda"
         self._rate = rate
         self._scaled: float | Tensor = torch.tensor(rate, device=device) if self._on_cuda else rate
-        self._blocks: list[tuple[int, slice | int]] = []  # which tensor, which rows of it
-        for which, parameter in enumerate(parameters):
-            if self._on_cuda or parameter[0].numel() % CACHE_LINE == 0:
-                self._blocks.append((which, slice(rows[0], rows[-1] + 1)))
-            else:  # row by row, so that a row's rounding never depends on its neighbours
-                self._blocks += [(which, row) for row in rows]
+        # On a CPU row by row: its kernel rounds what does not fill a cache line differently, and a row's rounding must
+        # not depend on its neighbours.
+        blocks: list[slice | int] = [slice(rows[0], rows[-1] + 1)] if self._on_cuda else list(rows)
+        self._blocks = [(which, block) for which in range(len(parameters)) for block in blocks]
         self._parameters = [parameters[which].detach()[block] for which, block in self._blocks]  # same storage
         self._first_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._second_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
@@ -78,10 +75,12 @@ class _Group:
         else:
             self._scaled = self._rate * factor
 
-    def update(self, gradients: Sequence[Tensor], beta1: float) -> None:
+    def update(self, gradients: Sequence[Rows], beta1: float) -> None:
+        chosen: list[Any] = [gradients[which][block] for which, block in self._blocks]
+        dense = [gradient.contiguous() for gradient in chosen]  # the fused kernel reads storages, not strides
         adam(
             self._parameters,
-            [gradients[which][block] for which, block in self._blocks],
+            dense,
             self._first_moments,
             self._second_moments,
             [],

@@ -22,6 +22,7 @@ from torch.func import functional_call, vmap
 
 from s2e.errors import InvalidInput
 from s2e.networks import Factory
+from s2e.optimizer import Rows
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,11 @@ class Population:
         }
         self.parameters = {name: stacked[name].requires_grad_() for name in stacked if name in trained}
         self.buffers = {name: stacked[name] for name in stacked if name not in trained}
+        # Each network's own weights, for the loop: same storage as the stacked ones, leaves of their own.
+        self._rows = [
+            {name: tensor.detach()[row].requires_grad_() for name, tensor in self.parameters.items()}
+            for row in range(len(seeds))
+        ]
         self._tried = False
         self._forwards = 0
 
@@ -68,6 +74,18 @@ class Population:
             return self._first_forward(inputs)
         return self._vmapped(inputs) if self.vectorized else self._looped(inputs)
 
+    def gradients(self, loss: Tensor) -> list[Rows]:
+        """Return, for each parameter, the gradients of a scalar by its G rows: a tensor (G, ...), or G tensors.
+
+        Networks do not touch each other, so the gradient of a sum over networks is everyone's own gradient.
+        """
+        if self.vectorized:
+            return [*torch.autograd.grad(loss, list(self.parameters.values()), materialize_grads=True)]
+        leaves = [row[name] for name in self.parameters for row in self._rows]
+        flat = torch.autograd.grad(loss, leaves, materialize_grads=True)
+        rows = [flat[first : first + len(self)] for first in range(0, len(flat), len(self))]
+        return [each if self.device.type == "cpu" else torch.stack(each) for each in rows]
+
     def state(self) -> dict[str, Tensor]:
         """Return weights and buffers of all networks, {name: (G, ...)}, detached and on the CPU."""
         return {name: tensor.detach().cpu().clone() for name, tensor in {**self.parameters, **self.buffers}.items()}
@@ -80,14 +98,12 @@ class Population:
         return logits
 
     def _looped(self, inputs: Tensor) -> Tensor:
-        names = [*self.parameters, *self.buffers]
-        stacked = [*self.parameters.values(), *self.buffers.values()]
-        per_network = zip(*(tensor.unbind() for tensor in stacked), strict=True)
         logits = []
-        for seed, tensors in zip(self.seeds, per_network, strict=True):
+        for row, (seed, parameters) in enumerate(zip(self.seeds, self._rows, strict=True)):
             if self._template.training and self.device.type == "cpu":  # dropout draws belong to the network alone
                 torch.default_generator.manual_seed((seed + 0x9E3779B97F4A7C15 * self._forwards) % 2**63)
-            logits.append(self._call(dict(zip(names, tensors, strict=True)), {}, inputs))
+            buffers = {name: tensor[row] for name, tensor in self.buffers.items()}
+            logits.append(self._call(parameters, buffers, inputs))
         self._forwards += self._template.training
         return torch.stack(logits)
 
