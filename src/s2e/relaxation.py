@@ -137,7 +137,7 @@ def _log(x: Array) -> Array:
 def fisher(theta: Array, layout: Layout) -> Array:
     """F = E[s sᵀ] = −∇² log p_θ (..., n, n): diag ψ'(θ), less ψ'(Σ) within the Dirichlet and within each Beta."""
     alphas, firsts, seconds = layout.split(theta)
-    matrix = polygamma(1, theta)[..., None] * np.eye(layout.size)
+    matrix: Array = polygamma(1, theta)[..., None] * np.eye(layout.size)
     s, m = layout.simplex, layout.boxed
     matrix[..., :s, :s] -= polygamma(1, alphas.sum(axis=-1))[..., None, None] if s else 0.0
     both = polygamma(1, firsts + seconds)[..., None] * np.eye(m)
