@@ -20,6 +20,7 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["data", "schedules", "devices"],
     ["spaces", "noise"],
     ["relaxation", "surrogate", "formats"],
+    ["catalogue"],
     ["datasets", "networks"],
     ["methods"],
     ["population", "feed", "optimizer", "memory", "records"],

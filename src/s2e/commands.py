@@ -48,7 +48,7 @@ TEST = "test"
 
 
 @dataclass(frozen=True)
-class TrainOptions(DataOptions):
+class TrainingOptions(DataOptions):
     """Data, and how classifiers are trained on it."""
 
     method: str = "coteaching"
@@ -56,18 +56,19 @@ class TrainOptions(DataOptions):
     epochs: int = 200
     batch_size: int = 128
     learning_rate: float = 1e-3
+
+
+@dataclass(frozen=True)
+class TrainOptions(TrainingOptions):
+    """One training, with the schedule it is given; empty for methods that need none."""
+
     schedule: str = ""
 
 
 @dataclass(frozen=True)
-class SearchOptions(DataOptions):
-    """Data, how candidates are trained on it, and how the schedule is searched."""
+class SearchOptions(TrainingOptions):
+    """How the schedule is searched, and what is trained with it in the end."""
 
-    method: str = "coteaching"
-    network: str = "auto"
-    epochs: int = 200
-    batch_size: int = 128
-    learning_rate: float = 1e-3
     space: str = "s2e"
     sampler: str = "curve"
     trials: int = 60
@@ -178,7 +179,7 @@ def _given_schedule(options: TrainOptions) -> NDArray[np.float64]:
     return schedules.constant(1.0, options.epochs)
 
 
-def _task(options: TrainOptions | SearchOptions, prepared: Prepared, place: Place) -> Task:
+def _task(options: TrainingOptions, prepared: Prepared, place: Place) -> Task:
     """What every candidate of this command trains on. It is handed train and validation, never test."""
     train = prepared.splits.train
     task = Task(
@@ -209,7 +210,7 @@ def _train_and_test(
     task: Task,
     prepared: Prepared,
     contenders: Sequence[Contender],
-    options: TrainOptions | SearchOptions,
+    options: TrainingOptions,
     run: Run,
     watch: Watch,
 ) -> list[dict[str, Any]]:
@@ -298,7 +299,7 @@ def _write_result(
 
 def _begin(
     command: str,
-    options: TrainOptions | SearchOptions,
+    options: TrainingOptions,
     prepared: Prepared,
     task: Task,
     place: Place,
