@@ -13,7 +13,6 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -30,13 +29,10 @@ def progress(console: Console) -> Iterator[Watch]:
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=12),  # everything fits into 80 columns
         MofNCompleteColumn(),
-        TextColumn("epochs"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[best]}"),
+        TextColumn("left{task.fields[best]}"),
     )
     with Progress(*columns, console=console) as bars:
         yield Bars(bars)
@@ -62,7 +58,7 @@ class Bars:
 
     def generation(self, done: GenerationDone) -> None:
         """Show the best so far."""
-        self._bars.update(self._task, best=f"{done}, best {100 * done.best:.2f}%")
+        self._bars.update(self._task, best=f", {done.place}, best {100 * done.best:.2f}%")
 
 
 class Lines:
@@ -90,7 +86,8 @@ class Lines:
         """Say how the search stands and how long it will take."""
         spent = time.monotonic() - self._began
         left = spent * (self._epochs - self._trained) / self._trained if self._trained else 0.0
-        self._say(f"{done}: best validation accuracy {100 * done.best:.2f}%, {spent:.0f} s, about {left:.0f} s left")
+        where = f"{done.place}, trial {done.finished}/{done.trials}"
+        self._say(f"{where}: best validation accuracy {100 * done.best:.2f}%, {spent:.0f} s, about {left:.0f} s left")
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()

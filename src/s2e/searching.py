@@ -87,9 +87,11 @@ class GenerationDone:
     size: int
     best: float
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """Say which generation of how many this was."""
         generation, generations = (-(-count // self.size) for count in (self.finished, self.trials))
-        return f"generation {generation}/{generations}, trial {self.finished}/{self.trials}"
+        return f"generation {generation}/{generations}"
 
 
 def search_schedule(
