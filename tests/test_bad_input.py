@@ -15,8 +15,8 @@ import optuna
 import pytest
 from rich.console import Console
 from rich.progress import Progress as RichProgress
-from typer.testing import CliRunner, Result
 
+from command_line import TINY, TINY_SEARCH, assert_refused, s2e, save
 from conftest import blobs, small_mlp, task
 from s2e import cli, commands
 from s2e.methods import MentorNet
@@ -30,13 +30,7 @@ from s2e.spaces import SPACES
 from s2e.training import Progress, Task
 
 EPOCHS = 2
-TINY = ["--epochs", "3", "--batch-size", "32"]
-TINY_SEARCH = [*TINY, "--trials", "4", "--generation", "2", "--restarts", "1", "--sampler", "random"]
 TRAIN = ["--method", "standard", *TINY]
-
-
-def s2e(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, arguments)
 
 
 @pytest.fixture(autouse=True)
@@ -44,26 +38,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def save(name: str = "own.npz") -> str:
-    """Write noisy clusters without a test part into the working directory."""
-    data = blobs()
-    np.savez(name, x_train=data.inputs, y_train=data.labels)
-    return name
-
-
-def assert_refused(result: Result, *mentions: str) -> None:
-    """One line on stderr that begins with s2e:, nothing on stdout, no traceback, no run left behind."""
-    assert result.exit_code == 2, result.exception
-    assert result.stderr.startswith("s2e: ")
-    assert result.stderr.endswith("\n")
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stdout == ""
-    for mention in mentions:
-        assert mention in result.stderr
-    assert not Path("run").exists()
-    assert not Path("runs").exists()
 
 
 # Options that cannot be used

@@ -12,21 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from command_line import TINY, TINY_SEARCH, assert_refused, s2e, save
 from conftest import blobs
 from s2e import __version__
-from s2e.cli import app
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-TINY = ["--epochs", "3", "--batch-size", "32"]
 SAMPLERS = ("curve", "newton", "natural", "gradient", "random", "tpe")
-TINY_SEARCH = [*TINY, "--trials", "4", "--generation", "2", "--restarts", "1", "--sampler", "random"]
-
-
-def s2e(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
 
 
 def process(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
@@ -39,27 +33,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def save(name: str = "own.npz", **changes: Any) -> str:
-    """Write noisy clusters without a test part, with some arrays replaced or added, into the working directory."""
-    data = blobs()
-    arrays = {"x_train": data.inputs, "y_train": data.labels, **changes}
-    np.savez(name, **{key: array for key, array in arrays.items() if array is not None})
-    return name
-
-
-def assert_refused(result: Result, *mentions: str) -> None:
-    """One line on stderr that begins with s2e:, nothing on stdout, no traceback, no run left behind."""
-    assert result.exit_code == 2, result.exception
-    assert result.stderr.startswith("s2e: ")
-    assert result.stderr.endswith("\n")
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stdout == ""
-    for mention in mentions:
-        assert mention in result.stderr
-    assert not Path("run").exists()
-    assert not Path("runs").exists()
 
 
 # Data that cannot be used
