@@ -10,6 +10,9 @@ from torch import nn
 from s2e.data import LabelledData
 from s2e.training import Member, Task
 
+# Tiny tensors gain nothing from more threads, lose much when the machine is busy, and round by their number.
+torch.set_num_threads(1)
+
 
 def blobs(
     samples: int = 192, classes: int = 4, features: int = 6, *, wrong: float = 0.3, seed: int = 0
@@ -35,12 +38,6 @@ def train_data() -> LabelledData:
 @pytest.fixture
 def valid_data() -> LabelledData:
     return blobs(96, wrong=0.0, seed=1)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    """Tiny tensors gain nothing from more, and lose much when the machine is busy."""
-    torch.set_num_threads(1)
 
 
 def task(train: LabelledData, method: object, *, network: object = small_mlp, **changes: object) -> Task:

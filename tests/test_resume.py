@@ -25,8 +25,9 @@ from s2e.cli import app
 from s2e.runs import Run
 
 TRIALS = 8
+EPOCHS = 40  # long enough that a run cannot end before it is stopped
 SEARCH = ["digits", "--noise", "pair:0.45", "--sampler", "newton", "--trials", str(TRIALS), "--generation", "4"]
-SEARCH += ["--epochs", "6", "--restarts", "1", "--no-baselines"]
+SEARCH += ["--epochs", str(EPOCHS), "--restarts", "1", "--no-baselines"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 PATIENCE_S = 60
 
@@ -155,7 +156,7 @@ def test_a_search_killed_at_random_moments_ends_as_one_never_killed(never_killed
         process = start_or_resume(path)
         assert process.stderr is not None
         assert process.stderr.readline().startswith("search: ")  # it has begun to work
-        stop(process, after(moments.uniform(0, 1)))
+        stop(process, after(moments.uniform(0, 0.6)))
     finish(path)
     assert_same_run(path, never_killed)
 
@@ -180,7 +181,7 @@ def test_resuming_a_finished_run_trains_the_final_part_again_with_the_same_resul
     (copied / "result.json").unlink()
     said = finish(copied).stderr
     assert "search: 0 epochs" in said
-    assert "final training: 6 epochs" in said
+    assert f"final training: {EPOCHS} epochs" in said
     assert "trial" not in said
     assert_same_run(copied, never_killed)
 
@@ -193,7 +194,7 @@ def test_resuming_with_the_same_settings_spelt_out_is_the_same(never_killed: Pat
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        (["--epochs", "7"], "epochs was 6 and is now 7"),
+        (["--epochs", "7"], f"epochs was {EPOCHS} and is now 7"),
         (["--noise", "pair:0.4"], "noise was 'pair:0.45' and is now 'pair:0.4'"),
         (["--sampler", "random"], "sampler was 'newton' and is now 'random'"),
         (["--seed", "1"], "seed was 0 and is now 1"),
@@ -213,7 +214,7 @@ def test_resuming_with_another_setting_is_refused_by_its_name(
 
 def test_resuming_with_several_other_settings_names_them_all(copied: Path) -> None:
     said = here("search", "--resume", "--out", str(copied), "--epochs", "7", "--batch-size", "64").stderr
-    assert "epochs was 6 and is now 7; batch_size was 128 and is now 64" in said
+    assert f"epochs was {EPOCHS} and is now 7; batch_size was 128 and is now 64" in said
 
 
 def test_resuming_with_more_trials_goes_on_where_a_longer_search_would_be(copied: Path, tmp_path: Path) -> None:
