@@ -164,7 +164,10 @@ def test_a_search_killed_at_random_moments_ends_as_one_never_killed(never_killed
 def test_an_interrupted_search_says_how_to_continue_it(never_killed: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     process = begin(path)
-    said = stop(process, lambda: complete(path) >= 1, signal.SIGINT).splitlines()
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("generation 1/2"):
+        assert process.poll() is None
+    said = stop(process, after(0.2), signal.SIGINT).splitlines()  # while the second generation trains
     assert process.returncode == 130
     assert said[-1] == f"s2e: interrupted; continue with: s2e search --resume --out {path}"
     assert not any("Traceback" in line for line in said)
