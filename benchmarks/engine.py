@@ -27,7 +27,8 @@ from s2e import schedules
 from s2e.data import LabelledData
 from s2e.methods import Coteaching
 from s2e.networks import Factory, reference_network
-from s2e.training import Member, Task, engine_step
+from s2e.tasks import Member, Task
+from s2e.training import engine_step
 
 SHAPES = {"mlp": (1, 28, 28), "cifar10-cnn": (3, 32, 32)}
 BATCH, SAMPLES = 128, 12_800

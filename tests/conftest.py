@@ -8,10 +8,15 @@ import torch
 from torch import nn
 
 from s2e.data import LabelledData
-from s2e.training import Member, Task
+from s2e.methods import Method, Need
+from s2e.tasks import Member, Task
 
 # Tiny tensors gain nothing from more threads, lose much when the machine is busy, and round by their number.
 torch.set_num_threads(1)
+
+
+TRANSITION = np.eye(4) * 0.7 + np.roll(np.eye(4), 1, axis=1) * 0.3
+"""What `blobs` does to its labels; for methods that need it."""
 
 
 def blobs(
@@ -40,11 +45,12 @@ def valid_data() -> LabelledData:
     return blobs(96, wrong=0.0, seed=1)
 
 
-def task(train: LabelledData, method: object, *, network: object = small_mlp, **changes: object) -> Task:
-    settings = {"evaluate": {}, "epochs": 4, "batch_size": 32, **changes}
+def task(train: LabelledData, method: Method, *, network: object = small_mlp, **changes: object) -> Task:
+    clean = blobs(96, wrong=0.0, seed=1) if Need.CLEAN_SAMPLES in method.needs else None
+    settings = {"evaluate": {}, "epochs": 4, "batch_size": 32, "clean": clean, **changes}
     return Task(train, network, method, **settings)  # type: ignore[arg-type]
 
 
 def member(keep: float = 0.7, *, seed: int = 0, epochs: int = 4, **changes: object) -> Member:
     schedule = np.linspace(1.0, keep, epochs)
-    return Member(schedule, seed, **changes)  # type: ignore[arg-type]
+    return Member(schedule, seed, **{"transition": TRANSITION, **changes})  # type: ignore[arg-type]

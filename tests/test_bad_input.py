@@ -27,7 +27,7 @@ from s2e.runs import CONFIG, TEMPORARY, Run
 from s2e.samplers import sampler
 from s2e.searching import SearchPlan, ask, best, epochs_left, open_study, search_schedule
 from s2e.spaces import SPACES
-from s2e.training import Progress, Task
+from s2e.tasks import Progress, Task
 
 EPOCHS = 2
 TRAIN = ["--method", "standard", *TINY]

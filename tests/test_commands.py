@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from conftest import blobs
 from s2e import commands, schedules, searching
-from s2e.commands import Place, SearchOptions, TrainOptions
+from s2e.commands import SearchOptions, TrainOptions
+from s2e.workplace import Place
 from s2e.data import LabelledData, Splits, fingerprint
 from s2e.errors import InvalidInput, RunConflict
 from s2e.networks import reference_network
@@ -22,7 +23,8 @@ from s2e.preparation import Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.searching import GenerationDone
-from s2e.training import Member, Progress, Task, train_population
+from s2e.tasks import Member, Progress, Task
+from s2e.training import train_population
 
 EPOCHS = 12
 ROW_KEYS = {"name", "method", "valid", "label_precision", "diverged", "validation_of_restarts"}

@@ -18,7 +18,8 @@ from s2e.progress import Bars, Lines, progress
 from s2e.records import Curves
 from s2e.searching import GenerationDone
 from s2e.tables import result_table
-from s2e.training import Progress, train_population
+from s2e.tasks import Progress
+from s2e.training import train_population
 
 ESCAPE = "\x1b"
 

@@ -38,7 +38,7 @@ def recorded_step(recorder, step):
         torch.tensor(step["sample_losses"]),
         torch.tensor(step["selected"], dtype=torch.bool),
     )
-    recorder.record(index, objective, torch.tensor(step["predicted"]), LABELS[:, index])
+    recorder.record(slice(0, 2), index, objective, torch.tensor(step["predicted"]), LABELS[:, index])
 
 
 def recorded(clean=CLEAN, epochs=1, steps=STEPS):

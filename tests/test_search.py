@@ -24,7 +24,8 @@ from s2e.samplers import sampler
 from s2e.searching import GenerationDone, SearchPlan, best, epochs_left, finished, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import SPACES
-from s2e.training import Task, train_population
+from s2e.tasks import Task
+from s2e.training import train_population
 
 EPOCHS = 2
 SAMPLERS = ("newton", "natural", "gradient", "curve", "random", "tpe")

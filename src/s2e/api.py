@@ -22,7 +22,8 @@ from s2e.schedules import check_schedule
 from s2e.searching import VALIDATION, GenerationDone, SearchPlan, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import space as space_of
-from s2e.training import Member, Progress, Task, train_population
+from s2e.tasks import Member, Progress, Task
+from s2e.training import train_population
 
 
 @dataclass(frozen=True, eq=False)

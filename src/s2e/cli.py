@@ -34,26 +34,29 @@ err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 DATA_HELP = "digits, mnist, fashion-mnist, cifar10, cifar100, or a FILE.npz"
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOrResumed = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP}; may be left out with --resume")]
-Noise = Annotated[
-    str,
-    typer.Option(
-        help="Noise to add: symmetric:RATE, uniform:RATE, pair:RATE, instance:RATE, asymmetric:FILE, human:KIND or none"
-    ),
-]
+NOISE_HELP = "Noise to add: symmetric:RATE, uniform:RATE, pair:RATE, instance:RATE, asymmetric:FILE, human:KIND or none"
+Noise = Annotated[str, typer.Option(help=NOISE_HELP)]
 Validation = Annotated[str, typer.Option(help="clean, noisy, a FILE.npz, or auto: clean where clean labels are known")]
 ValidationShare = Annotated[
     float | None,
     typer.Option(help="Share of the training samples held out; 0.1, or up to 0.2 of small data, when not given"),
 ]
-Method = Annotated[str, typer.Option(help="standard, mentornet or coteaching")]
+SEARCHABLE_HELP = "coteaching, mentornet, coteaching+ or jocor"
+METHOD_HELP = "standard, decoupling, f-correction, mentornet, coteaching, coteaching+, reweight or jocor"
 Network = Annotated[str, typer.Option(help="mlp, cifar10-cnn, cifar100-cnn, or auto: by the shape of the data")]
 Epochs = Annotated[int, typer.Option(help="Epochs of every training")]
 BatchSize = Annotated[int, typer.Option(help="Samples in a batch")]
+Space = Annotated[str, typer.Option(help="Family of schedules: s2e or coteaching")]
+Sampler = Annotated[str, typer.Option(help="curve, newton, natural, gradient, random or tpe")]
+Trials = Annotated[int, typer.Option(help="Schedules to train in a search")]
+Generation = Annotated[int, typer.Option(help="Schedules trained at once, as one population")]
 LearningRate = Annotated[float, typer.Option(help="Adam's; falls to 0 over the last 60% of the epochs")]
 Seed = Annotated[int, typer.Option(min=0, help="Decides everything that is drawn")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …, or auto")]
 DataRoot = Annotated[Path, typer.Option(help="Where data sets lie, and where they are downloaded to")]
 Out = Annotated[Path | None, typer.Option(help="Directory of the run; a new one under runs/ when not given")]
+Storage = Annotated[str | None, typer.Option(help="URL of the study; in the run directory when not given")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong")]
 
@@ -73,31 +76,32 @@ def search(
     noise: Noise = "none",
     validation: Validation = "auto",
     validation_share: ValidationShare = None,
-    method: Method = "coteaching",
+    method: Annotated[str, typer.Option(help=f"Whose schedule: {SEARCHABLE_HELP}")] = "coteaching",
     network: Network = "auto",
     epochs: Epochs = 200,
     batch_size: BatchSize = 128,
     learning_rate: LearningRate = 1e-3,
-    space: Annotated[str, typer.Option(help="Family of schedules: s2e or coteaching")] = "s2e",
-    sampler: Annotated[str, typer.Option(help="curve, newton, natural, gradient, random or tpe")] = "curve",
-    trials: Annotated[int, typer.Option(help="Schedules to train in all")] = 60,
-    generation: Annotated[int, typer.Option(help="Schedules trained at once, as one population")] = 6,
+    space: Space = "s2e",
+    sampler: Sampler = "curve",
+    trials: Trials = 60,
+    generation: Generation = 6,
     baselines: Annotated[bool, typer.Option(help="Also train Standard and Co-teaching on the same data")] = True,
     restarts: Annotated[int, typer.Option(help="Fresh seeds of the final training; validation chooses among them")] = 3,
     seed: Seed = 0,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
-    storage: Annotated[str | None, typer.Option(help="URL of the study; in the run directory when not given")] = None,
+    storage: Storage = None,
     out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out")] = False,
+    resume: Resume = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Search a schedule, train the final classifier with it, test it once."""
     where = out or _new_directory("search", data)
-    with _reporting(debug, resumable=where):
+    with _reporting(debug, resumable=("search", where)):
         from s2e import commands
         from s2e.progress import progress
+        from s2e.workplace import Place
 
         _quieten_optuna()
         given: dict[str, Any] = {
@@ -120,11 +124,10 @@ def search(
         }
         place: dict[str, Any] = {"root": data_root, "device": device, "storage": storage}
         if resume:
-            given, place = _resumed(context, out, given, place)
-        if not given["data"]:
-            raise InvalidInput(f"`DATA` must be given: {DATA_HELP}.")
+            given, place = _resumed("search", context, out, given, place)
+        _check_given(given["data"])
         with progress(err) as watch:
-            run = commands.search(commands.SearchOptions(**given), commands.Place(where, **place), watch, resume=resume)
+            run = commands.search(commands.SearchOptions(**given), Place(where, **place), watch, resume=resume)
         _show(run, as_json=as_json)
 
 
@@ -134,9 +137,13 @@ def train(
     noise: Noise = "none",
     validation: Validation = "auto",
     validation_share: ValidationShare = None,
-    method: Method = "coteaching",
+    method: Annotated[str, typer.Option(help=METHOD_HELP)] = "coteaching",
     schedule: Annotated[
         str, typer.Option(help="constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")
+    ] = "",
+    transition: Annotated[
+        str,
+        typer.Option(help="For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given"),
     ] = "",
     network: Network = "auto",
     epochs: Epochs = 200,
@@ -153,6 +160,7 @@ def train(
     with _reporting(debug):
         from s2e import commands
         from s2e.progress import progress
+        from s2e.workplace import Place
 
         options = commands.TrainOptions(
             data=data,
@@ -166,10 +174,81 @@ def train(
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
+            transition=transition,
         )
-        place = commands.Place(out or _new_directory("train", data), data_root, device)
+        place = Place(out or _new_directory("train", data), data_root, device)
         with progress(err) as watch:
             run = commands.train(options, place, watch)
+        _show(run, as_json=as_json)
+
+
+@app.command()
+def compare(
+    context: typer.Context,
+    data: DataOrResumed = "",
+    noise: Annotated[list[str] | None, typer.Option(help=f"{NOISE_HELP}; may be given several times")] = None,
+    methods: Annotated[
+        str,
+        typer.Option(help=f"all, or a list with commas of {METHOD_HELP[: -len(' or jocor')]}, jocor, s2e, s2e:METHOD"),
+    ] = "all",
+    seeds: Annotated[
+        int, typer.Option(help="How often each method is trained, from other weights and on other noise")
+    ] = 5,
+    noise_rate: Annotated[
+        float | None, typer.Option(help="What methods are told; the true share of wrong labels where it is known")
+    ] = None,
+    validation: Validation = "auto",
+    validation_share: ValidationShare = None,
+    network: Network = "auto",
+    epochs: Epochs = 200,
+    batch_size: BatchSize = 128,
+    learning_rate: LearningRate = 1e-3,
+    space: Space = "s2e",
+    sampler: Sampler = "curve",
+    trials: Trials = 60,
+    generation: Generation = 6,
+    seed: Seed = 0,
+    device: Device = "auto",
+    data_root: DataRoot = Path("data"),
+    storage: Storage = None,
+    out: Out = None,
+    resume: Resume = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train several methods from several seeds on the same noisy data: one table, one CSV, figures."""
+    where = out or _new_directory("compare", data)
+    with _reporting(debug, resumable=("compare", where)):
+        from s2e import comparison
+        from s2e.progress import progress
+        from s2e.workplace import Place
+
+        _quieten_optuna()
+        given: dict[str, Any] = {
+            "data": data,
+            "noises": tuple(noise or ["none"]),
+            "methods": tuple(name.strip() for name in methods.split(",")),
+            "seeds": seeds,
+            "noise_rate": noise_rate,
+            "validation": validation,
+            "validation_share": validation_share,
+            "seed": seed,
+            "network": network,
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "space": space,
+            "sampler": sampler,
+            "trials": trials,
+            "generation": generation,
+        }
+        place: dict[str, Any] = {"root": data_root, "device": device, "storage": storage}
+        if resume:
+            given, place = _resumed("compare", context, out, given, place)
+        _check_given(given["data"])
+        options = comparison.CompareOptions(**{**given, **{name: tuple(given[name]) for name in ("noises", "methods")}})
+        with progress(err) as watch:
+            run = comparison.compare(options, Place(where, **place), watch, resume=resume)
         _show(run, as_json=as_json)
 
 
@@ -204,8 +283,13 @@ def reproduce(
             _write(out, text)
 
 
+def _check_given(data: str) -> None:
+    if not data:
+        raise InvalidInput(f"`DATA` must be given: {DATA_HELP}.")
+
+
 def _resumed(
-    context: typer.Context, path: Path | None, given: dict[str, Any], place: dict[str, Any]
+    command: str, context: typer.Context, path: Path | None, given: dict[str, Any], place: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Take the options of the run that is continued, but for those given on the command line."""
     from s2e.runs import CONFIG, Run
@@ -214,17 +298,19 @@ def _resumed(
         raise InvalidInput("`--resume` must come with --out and the directory of the run, but got no --out.")
     config = Run.open(path).read_json(CONFIG)
     try:
-        command, options = config["command"], dict(config["options"])
+        made_by, options = config["command"], dict(config["options"])
         places = {"root": Path(config["data_root"]), "device": config["device"], "storage": config["storage"]}
     except (KeyError, TypeError, ValueError) as problem:
         raise UnreadableData(f"{str(path / CONFIG)!r} is not the configuration of a run: {problem!r}.") from problem
-    if command != "search":
-        raise InvalidInput(f"`--resume` continues a search, but {str(path)!r} was made by s2e {command}.")
+    if made_by != command:
+        raise InvalidInput(
+            f"`--resume` continues what s2e {command} began, but {str(path)!r} was made by s2e {made_by}."
+        )
     if unknown := options.keys() - given.keys():
         raise UnreadableData(f"{str(path / CONFIG)!r} has options this version does not know: {', '.join(unknown)}.")
-    named = {"root": "data_root"}
+    named = {"root": "data_root", "noises": "noise"}
     return (
-        {**given, **options, **{name: given[name] for name in given if _is_explicit(context, name)}},
+        {**given, **options, **{name: given[name] for name in given if _is_explicit(context, named.get(name, name))}},
         {**places, **{name: place[name] for name in place if _is_explicit(context, named.get(name, name))}},
     )
 
@@ -257,7 +343,7 @@ def _new_directory(command: str, data: str) -> Path:
 
 
 @contextmanager
-def _reporting(debug: bool, resumable: Path | None = None) -> Iterator[None]:
+def _reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterator[None]:
     """Turn what goes wrong into one line and an exit code: 2 for bad input, 130 when interrupted."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     try:
@@ -268,10 +354,15 @@ def _reporting(debug: bool, resumable: Path | None = None) -> Iterator[None]:
         err.print(f"s2e: {problem}", markup=False)
         raise typer.Exit(2) from problem
     except KeyboardInterrupt:
-        begun = resumable is not None and (resumable / "config.json").exists()
-        hint = f"; continue with: s2e search --resume --out {shlex.quote(str(resumable))}" if begun else ""
-        err.print(f"s2e: interrupted{hint}", markup=False)
+        err.print(f"s2e: interrupted{_how_to_continue(resumable)}", markup=False)
         raise typer.Exit(130) from None
+
+
+def _how_to_continue(resumable: tuple[str, Path] | None) -> str:
+    if resumable is None or not (resumable[1] / "config.json").exists():
+        return ""
+    command, path = resumable
+    return f"; continue with: s2e {command} --resume --out {shlex.quote(str(path))}"
 
 
 def _show(run: Run, *, as_json: bool) -> None:
@@ -280,9 +371,10 @@ def _show(run: Run, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
         return
-    from s2e.tables import result_table
+    from s2e.tables import comparison_tables, result_table
 
-    out.print(result_table(result))
+    for table in comparison_tables(result) if "summary" in result else [result_table(result)]:
+        out.print(table)
     typer.echo(f"run: {run.path}")
 
 

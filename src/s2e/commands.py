@@ -5,43 +5,31 @@ prepare → search → train the final classifier → test it once → write the
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import groupby
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import optuna
-import torch
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e._version import __version__
-from s2e.data import fingerprint
+from s2e.data import LabelledData, fingerprint
 from s2e.devices import device_of
-from s2e.errors import InvalidInput, RunConflict
-from s2e.methods import Method, method
+from s2e.errors import InvalidInput
+from s2e.methods import Method, Need, check_transition, method
 from s2e.networks import default_network, reference_network
+from s2e.noise import read_matrix
 from s2e.preparation import DataOptions, Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.samplers import sampler
-from s2e.searching import (
-    CHANGEABLE,
-    VALIDATION,
-    GenerationDone,
-    SearchPlan,
-    check_storage,
-    epochs_left,
-    open_study,
-    search_schedule,
-)
+from s2e.searching import CHANGEABLE, VALIDATION, Search, SearchPlan, epochs_left, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import space
-from s2e.training import Member, Progress, Task, Trained, check, train_population
+from s2e.stages import populations_needed, train_in_stages
+from s2e.tasks import Member, Task, Trained, check
+from s2e.workplace import Place, Watch, begin, ending
 
 TEST = "test"
 """Name under which a final training evaluates the test part."""
@@ -60,9 +48,10 @@ class TrainingOptions(DataOptions):
 
 @dataclass(frozen=True)
 class TrainOptions(TrainingOptions):
-    """One training, with the schedule it is given; empty for methods that need none."""
+    """One training, with the schedule and the transition matrix it is given; empty for methods that need none."""
 
     schedule: str = ""
+    transition: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,29 +67,6 @@ class SearchOptions(TrainingOptions):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a command works; nothing here changes its result beyond rounding."""
-
-    out: Path
-    root: Path = Path("data")
-    device: str = "auto"
-    storage: str | None = None
-
-
-class Watch(Protocol):
-    """Is told how a command goes along."""
-
-    def stage(self, name: str, epochs: int) -> None:
-        """Say that a part of the work begins which trains for so many epochs."""
-
-    def epoch(self, progress: Progress) -> None:
-        """Say that an epoch is done."""
-
-    def generation(self, done: GenerationDone) -> None:
-        """Say that a generation is done."""
-
-
-@dataclass(frozen=True)
 class Contender:
     """A method with its schedule under a name of its own, trained from several fresh seeds and tested once.
 
@@ -111,6 +77,7 @@ class Contender:
     method: Method
     schedule: NDArray[np.float64]
     restarts: int = 1
+    transition: NDArray[np.float64] | None = None
 
 
 def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
@@ -129,20 +96,19 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     task = _task(options, prepared, place)
     if options.restarts < 1:
         raise InvalidInput(f"`restarts` must be at least 1, but got {options.restarts}.")
-    if not task.method.uses_schedule:
+    if Need.SCHEDULE not in task.method.needs:
         raise InvalidInput(f"`method` must have a keep rate for its schedule to be searched, but got {options.method}.")
-    run, config = _begin("search", options, prepared, task, place, resume=resume)
+    run, config = begin("search", options, _about(options, prepared), place, resume=resume, changeable=CHANGEABLE)
     with run.locked():
         run.write_json(CONFIG, config)
         study = open_study(config["storage"] or run.storage, config["study"], config["options"])
-        watch.stage("search", epochs_left(study, plan, options.epochs))
+        watch.stage("search", epochs_left([Search(plan, study)], options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
         run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
         contenders = [Contender("S2E", task.method, found.schedule, options.restarts)]
         if options.baselines:
             contenders = [*_baselines(prepared, options), *contenders]
-        watch.stage("final training", len({contender.method.name for contender in contenders}) * options.epochs)
-        rows = _train_and_test(task, prepared, contenders, options, run, watch)
+        rows = _train_and_test("final training", task, prepared, contenders, options, run, watch)
         searched = {
             "trials": len(study.trials),
             "best_trial": found.trial,
@@ -158,12 +124,12 @@ def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
     schedule = _given_schedule(options)
     prepared = prepare(options, place.root)
     task = _task(options, prepared, place)
-    run, _ = _begin("train", options, prepared, task, place, resume=False)
+    transition = _given_transition(options, task.train.classes)
+    run, _ = begin("train", options, _about(options, prepared), place, resume=False)
     with run.locked():
-        watch.stage("training", options.epochs)
         run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
-        contenders = [Contender(task.method.name, task.method, schedule)]
-        rows = _train_and_test(task, prepared, contenders, options, run, watch)
+        contenders = [Contender(task.method.name, task.method, schedule, transition=transition)]
+        rows = _train_and_test("training", task, prepared, contenders, options, run, watch)
         _write_result(run, prepared, task, rows, began)
     return run
 
@@ -172,27 +138,38 @@ def _given_schedule(options: TrainOptions) -> NDArray[np.float64]:
     """Read the schedule; a method without a keep rate needs none."""
     if options.schedule:
         return schedules.parse_schedule(options.schedule, options.epochs)
-    if method(options.method).uses_schedule:
+    if Need.SCHEDULE in method(options.method).needs:
         raise InvalidInput(
             f"`schedule` must be given for {options.method}: constant:RATE, coteaching:NOISE_RATE, or a schedule.json."
         )
     return schedules.constant(1.0, options.epochs)
 
 
+def _given_transition(options: TrainOptions, classes: int) -> NDArray[np.float64] | None:
+    """Read the transition matrix, for a method that needs one."""
+    if not options.transition:
+        return None
+    if Need.TRANSITION not in method(options.method).needs:
+        raise InvalidInput(f"`transition` must go with a method that needs one, but {options.method} does not.")
+    return check_transition(read_matrix(options.transition), classes)
+
+
 def _task(options: TrainingOptions, prepared: Prepared, place: Place) -> Task:
     """What every candidate of this command trains on. It is handed train and validation, never test."""
-    train = prepared.splits.train
+    train, valid = prepared.splits.train, prepared.splits.valid
     task = Task(
         train,
         reference_network(options.network, train.sample_shape, train.classes),
-        method(options.method),
-        {VALIDATION: prepared.splits.valid},
+        method(options.method, default_network(train.sample_shape, train.classes)),
+        {VALIDATION: valid},
         options.epochs,
         options.batch_size,
         derive(options.seed, "batches"),
         device_of(place.device),
+        clean=valid if prepared.validation == "clean" else None,
     )
-    check(task, [Member(schedules.constant(1.0, options.epochs), 0, options.learning_rate)])
+    everything = schedules.constant(1.0, options.epochs)
+    check(task, [Member(everything, 0, options.learning_rate, transition=np.eye(train.classes))])
     return task
 
 
@@ -207,6 +184,7 @@ def _baselines(prepared: Prepared, options: SearchOptions) -> list[Contender]:
 
 
 def _train_and_test(
+    stage: str,
     task: Task,
     prepared: Prepared,
     contenders: Sequence[Contender],
@@ -214,31 +192,39 @@ def _train_and_test(
     run: Run,
     watch: Watch,
 ) -> list[dict[str, Any]]:
-    """Train all contenders from fresh seeds, those of one method together; write the last one's model and curves."""
+    """Train all contenders together from fresh seeds; write the last one's model, and the curves of all."""
     seed = derive(options.seed, "final")
     evaluate = dict(task.evaluate)
     if prepared.splits.test is not None:
         evaluate[TEST] = prepared.splits.test
+    final = replace(task, evaluate=evaluate, seed=derive(seed, "batches"))
+    members = [
+        Member(
+            contender.schedule,
+            derive(seed, "restart", restart),
+            options.learning_rate,
+            method=contender.method,
+            transition=contender.transition,
+        )
+        for contender in contenders
+        for restart in range(contender.restarts)
+    ]
+    watch.stage(stage, populations_needed(final, members) * options.epochs)
+    trained, as_trained = train_in_stages(final, members, on_epoch=watch.epoch)
     rows = []
     curves: dict[str, NDArray[Any]] = {}
-    for which, group in groupby(contenders, key=lambda contender: contender.method):
-        together = list(group)
-        final = replace(task, method=which, evaluate=evaluate, seed=derive(seed, "batches"))
-        members = [
-            Member(contender.schedule, derive(seed, "restart", restart), options.learning_rate)
-            for contender in together
-            for restart in range(contender.restarts)
-        ]
-        trained = train_population(final, members, on_epoch=watch.epoch)
-        first = 0
-        for contender in together:
-            judged = trained.curves.last(VALIDATION)[first : first + contender.restarts]
-            chosen = first + int(judged.argmax())
-            rows.append(_row(contender, trained, chosen, judged))
-            own = {name: array[chosen] for name, array in trained.curves.arrays().items()}
-            curves |= {f"{contender.name}/{name}": array for name, array in own.items()}
-            first += contender.restarts
+    first = 0
+    for contender in contenders:
+        judged = trained.curves.last(VALIDATION)[first : first + contender.restarts]
+        chosen = first + int(judged.argmax())
+        rows.append(_row(contender, trained, chosen, judged))
+        own = {name: array[chosen] for name, array in trained.curves.arrays().items()}
+        curves |= {f"{contender.name}/{name}": array for name, array in own.items()}
+        first += contender.restarts
     _write_model(run, task, trained, chosen)
+    transition = as_trained[chosen].transition
+    if transition is not None:
+        run.write_text("transition.csv", "\n".join(",".join(map(str, row)) for row in transition.tolist()) + "\n")
     run.write_arrays("curves.npz", curves)
     return rows
 
@@ -263,9 +249,9 @@ def _row(contender: Contender, trained: Trained, chosen: int, judged: NDArray[np
 
 def _write_model(run: Run, task: Task, trained: Trained, position: int) -> None:
     state = {
-        f"network{which}.{name}": tensor[position, which]
+        f"network{which}.{name}": own
         for name, tensor in trained.state.items()
-        for which in range(tensor.shape[1])
+        for which, own in enumerate(tensor[trained.rows(position)])
     }
     run.write_weights("model.safetensors", state, {"classes": "\n".join(task.train.class_names)})
     dynamics = trained.dynamics.arrays()
@@ -293,61 +279,19 @@ def _write_result(
         result["samples"]["test"] = len(prepared.splits.test)
     if search is not None:
         result["search"] = dict(search)
-    device = torch.cuda.get_device_name(task.device) if task.device.type == "cuda" else str(task.device)
-    run.write_json("result.json", {**result, "device": device, "seconds": round(time.monotonic() - began, 1)})
+    run.write_json("result.json", {**result, **ending(task.device, began)})
 
 
-def _begin(
-    command: str,
-    options: TrainingOptions,
-    prepared: Prepared,
-    task: Task,
-    place: Place,
-    *,
-    resume: bool,
-) -> tuple[Run, dict[str, Any]]:
-    """Create the run, or open it again when it was made with the same settings; return its configuration too."""
-    if place.storage:
-        check_storage(place.storage)
-    train = task.train
-    network = options.network if options.network != "auto" else default_network(train.sample_shape, train.classes)
-    config: dict[str, Any] = {
-        "command": command,
-        "options": asdict(options),
-        "network": network,
-        "data_fingerprint": fingerprint(prepared.splits.train, prepared.splits.valid),
+def _about(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]:
+    """What a run is held to when it is continued, beyond the options: the data, and the network they call for."""
+    train = prepared.splits.train
+    return {
+        "network": network_name(options.network, train),
+        "data_fingerprint": fingerprint(train, prepared.splits.valid),
         "noise_rate": prepared.noise_rate,
-        "data_root": str(place.root),
-        "device": place.device,
-        "storage": place.storage,
-        "study": place.out.resolve().name if place.storage else "search",
-        "versions": {
-            "s2e": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "optuna": optuna.__version__,
-            "numpy": np.__version__,
-        },
     }
-    if not resume or not Run(place.out).exists:
-        return Run.create(place.out, config), config
-    run = Run.open(place.out)
-    before = run.read_json(CONFIG)
-    differences = _differences(before["options"], config["options"])
-    if before["command"] != command:
-        differences.append(f"it was made by s2e {before['command']}")
-    elif before["data_fingerprint"] != config["data_fingerprint"] and not differences:
-        differences.append("the data have changed since")
-    if differences:
-        raise RunConflict(f"{str(place.out)!r} was made with other settings: {'; '.join(differences)}.")
-    lasting = {name: before[name] for name in ("study", "versions")}
-    return run, {**config, **lasting}
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name the options that differ and may not."""
-    return [
-        f"{name} was {before.get(name)!r} and is now {now[name]!r}"
-        for name in now
-        if before.get(name) != now[name] and name not in CHANGEABLE
-    ]
+def network_name(given: str, train: LabelledData) -> str:
+    """Name the network that is trained: the one given, or the default for these data."""
+    return given if given != "auto" else default_network(train.sample_shape, train.classes)

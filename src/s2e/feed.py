@@ -31,21 +31,33 @@ class Feed(Protocol):
         """Return the batch made ready: inputs (B, ...) float32 and its positions in the data (B,), on the device."""
 
 
-def feed(inputs: Tensor, batch_size: int, device: torch.device, *, stream: bool | None = None) -> Feed:
-    """Choose how these inputs reach the device; `stream` None decides by the memory that is free there."""
+def feed(
+    inputs: Tensor, batch_size: int, device: torch.device, *, steps: int | None = None, stream: bool | None = None
+) -> Feed:
+    """Choose how these inputs reach the device.
+
+    Args:
+        inputs: (N, ...) on the CPU.
+        batch_size: B.
+        device: where they go.
+        steps: batches in an epoch, ⌊N/B⌋ when None; there may be more, with samples that come up again.
+        stream: from the host instead of all on the device; None decides by the memory that is free there.
+    """
     if stream is None:
         stream = device.type == "cuda" and _nbytes(inputs) > RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
         if stream:
             log.warning("%.1f GB of inputs do not fit the device; streaming them", _nbytes(inputs) / 1e9)
-    return StreamedFeed(inputs, batch_size, device) if stream else ResidentFeed(inputs, batch_size, device)
+    if stream:
+        return StreamedFeed(inputs, batch_size, device)
+    return ResidentFeed(inputs, batch_size, len(inputs) // batch_size if steps is None else steps, device)
 
 
 class ResidentFeed:
     """All inputs on the device; a batch is an index draw there."""
 
-    def __init__(self, inputs: Tensor, batch_size: int, device: torch.device) -> None:
+    def __init__(self, inputs: Tensor, batch_size: int, steps: int, device: torch.device) -> None:
         self._inputs = inputs.to(device)
-        self._orders = torch.zeros(len(inputs) // batch_size, batch_size, dtype=torch.int64, device=device)
+        self._orders = torch.zeros(steps, batch_size, dtype=torch.int64, device=device)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
 
     def begin_epoch(self, order: Tensor) -> None:

@@ -110,11 +110,11 @@ def parse_noise(text: str) -> NoiseSpec:
             ) from None
         return NoiseSpec(kind, rate=rate)
     if kind == "asymmetric":
-        return NoiseSpec(kind, source=value, matrix=tuple(map(tuple, asymmetric(_read_matrix(value)).tolist())))
+        return NoiseSpec(kind, source=value, matrix=tuple(map(tuple, asymmetric(read_matrix(value)).tolist())))
     return NoiseSpec(kind, source=value or None)
 
 
-def _read_matrix(file: str) -> ArrayLike:
+def read_matrix(file: str) -> ArrayLike:
     """Read the numbers of a matrix file; whether they are a transition matrix is for `asymmetric` to say."""
     path = Path(file)
     if path.suffix not in (".npy", ".csv", ".json"):

@@ -31,14 +31,28 @@ class StackedAdam:
 
     Neighbouring rows with the same rate are updated by one fused call; nothing is updated across rows. On CUDA the
     rates live in device tensors, so a captured step sees every change; `beta1` is a constant of the captured step.
+
+    Args:
+        parameters: tensors (G, ...), updated in place.
+        learning_rates: G rates.
+        device: where they live.
+        may_rest: for each of the G rows whether it can be told to take no step; no row can when None.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], learning_rates: Sequence[float], device: torch.device) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        learning_rates: Sequence[float],
+        device: torch.device,
+        may_rest: Sequence[bool] | None = None,
+    ) -> None:
         self.beta1 = BETA1
-        self._groups = [
-            _Group(parameters, list(rows), rate, device)
-            for rate, rows in groupby(range(len(learning_rates)), key=lambda row: learning_rates[row])
-        ]
+        kinds = list(zip(learning_rates, may_rest or [False] * len(learning_rates), strict=True))
+        self._groups: list[_FusedGroup | _MaskedGroup] = []
+        for (rate, rests), rows in groupby(range(len(kinds)), key=lambda row: kinds[row]):
+            masked = rests and device.type == "cuda"
+            group = _MaskedGroup if masked else _FusedGroup
+            self._groups.append(group(parameters, list(rows), rate, device))
 
     def plan(self, factor: float, beta1: float) -> None:
         """Set what holds from now on: the factor on every learning rate, and beta1."""
@@ -47,13 +61,18 @@ class StackedAdam:
             group.scale(factor)
 
     @torch.no_grad()
-    def update(self, gradients: Sequence[Rows]) -> None:
-        """Take one step in place; for each parameter the gradients of its G rows, a tensor (G, ...) or G of them."""
+    def update(self, gradients: Sequence[Rows], stepping: Tensor | None = None) -> None:
+        """Take one step in place.
+
+        Args:
+            gradients: for each parameter those of its G rows, a tensor (G, ...) or G of them.
+            stepping: (G,) bool; a row that may rest and is False here stays as it is, its moments and step count too.
+        """
         for group in self._groups:
-            group.update(gradients, self.beta1)
+            group.update(gradients, self.beta1, stepping)
 
 
-class _Group:
+class _FusedGroup:
     """Neighbouring rows with one learning rate, and their moments."""
 
     def __init__(self, parameters: Sequence[Tensor], rows: list[int], rate: float, device: torch.device) -> None:
@@ -75,16 +94,21 @@ class _Group:
         else:
             self._scaled = self._rate * factor
 
-    def update(self, gradients: Sequence[Rows], beta1: float) -> None:
-        chosen: list[Any] = [gradients[which][block] for which, block in self._blocks]
-        dense = [gradient.contiguous() for gradient in chosen]  # the fused kernel reads storages, not strides
+    def update(self, gradients: Sequence[Rows], beta1: float, stepping: Tensor | None) -> None:
+        chosen = list(range(len(self._blocks)))
+        if stepping is not None and not self._on_cuda:
+            steps = stepping.tolist()
+            chosen = [place for place in chosen if steps[self._blocks[place][1]]]
+            if not chosen:
+                return
+        own: list[Any] = [gradients[self._blocks[place][0]][self._blocks[place][1]] for place in chosen]
         adam(
-            self._parameters,
-            dense,
-            self._first_moments,
-            self._second_moments,
+            [self._parameters[place] for place in chosen],
+            [gradient.contiguous() for gradient in own],  # the fused kernel reads storages, not strides
+            [self._first_moments[place] for place in chosen],
+            [self._second_moments[place] for place in chosen],
             [],
-            self._steps,
+            [self._steps[place] for place in chosen],
             fused=True,
             capturable=self._on_cuda,
             amsgrad=False,
@@ -95,3 +119,39 @@ class _Group:
             eps=EPSILON,
             maximize=False,
         )
+
+
+class _MaskedGroup:
+    """Neighbouring rows with one learning rate, each of which may rest: its step count is its own.
+
+    The fused kernel has one step count for a tensor and cannot leave rows out, so this is Adam in plain operations,
+    with no choice made on the host: it can be captured.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], rows: list[int], rate: float, device: torch.device) -> None:
+        self._rows = slice(rows[0], rows[-1] + 1)
+        self._rate = rate
+        self._scaled = torch.tensor(rate, device=device)
+        self._parameters = [parameter.detach()[self._rows] for parameter in parameters]  # same storage
+        self._first_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._second_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._steps = torch.zeros(len(rows), dtype=torch.float64, device=device)
+
+    def scale(self, factor: float) -> None:
+        self._scaled.fill_(self._rate * factor)
+
+    def update(self, gradients: Sequence[Rows], beta1: float, stepping: Tensor | None) -> None:
+        steps = torch.ones_like(self._steps, dtype=torch.bool) if stepping is None else stepping[self._rows]
+        self._steps += steps
+        size = (self._scaled / (1 - beta1**self._steps)).float()  # of a row's step
+        root = (1 - BETA2**self._steps).sqrt().float()
+        for which, parameter in enumerate(self._parameters):
+            given = gradients[which]
+            gradient = (given if isinstance(given, Tensor) else torch.stack(given))[self._rows]
+            first, second = self._first_moments[which], self._second_moments[which]
+            across = (-1, *[1] * (parameter.ndim - 1))
+            takes = steps.view(across)
+            first.copy_(torch.where(takes, torch.lerp(gradient, first, beta1), first))
+            second.copy_(torch.where(takes, torch.lerp(gradient.square(), second, BETA2), second))
+            change = size.view(across) * first / (second.sqrt() / root.view(across) + EPSILON)
+            parameter.sub_(torch.where(takes, change, 0.0))

@@ -14,17 +14,27 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, jvp, vmap
 
 from s2e.errors import InvalidInput
 from s2e.networks import Factory
 from s2e.optimizer import Rows
 
 log = logging.getLogger(__name__)
+
+
+class Peek(NamedTuple):
+    """Logits of some networks, apart from the training step."""
+
+    logits: Tensor  # (R, B, C)
+    leaves: list[Tensor]  # the weights the logits can be differentiated by
 
 
 class Population:
@@ -72,7 +82,7 @@ class Population:
             self._template.train(training)
         if not self._tried:
             return self._first_forward(inputs)
-        return self._vmapped(inputs) if self.vectorized else self._looped(inputs)
+        return self._forward_once(inputs)
 
     def gradients(self, loss: Tensor) -> list[Rows]:
         """Return, for each parameter, the gradients of a scalar by its G rows: a tensor (G, ...), or G tensors.
@@ -86,26 +96,76 @@ class Population:
         rows = [flat[first : first + len(self)] for first in range(0, len(flat), len(self))]
         return [each if self.device.type == "cpu" else torch.stack(each) for each in rows]
 
+    def peek(self, rows: slice, inputs: Tensor) -> Peek:
+        """Pass a batch (B, ...) through some of the networks without changing them, in training or evaluation mode."""
+        if self.vectorized:
+            weights = {name: tensor.detach()[rows].requires_grad_() for name, tensor in self.parameters.items()}
+            return Peek(self._vmapped(inputs, weights, self._copied_buffers(rows)), [*weights.values()])
+        leaves = [row[name] for row in self._rows[rows] for name in self.parameters]
+        return Peek(self._looped(inputs, range(len(self))[rows], self._copied_buffers(rows)), leaves)
+
+    def change_along(self, rows: slice, inputs: Tensor, direction: Sequence[Tensor]) -> Tensor:
+        """Differentiate the logits of some networks along a direction of their weights, (R, B, C): one forward pass.
+
+        Args:
+            rows: which networks.
+            inputs: (B, ...).
+            direction: one tensor for each of `Peek.leaves`.
+        """
+        names = list(self.parameters)
+        buffers = {name: tensor[rows] for name, tensor in self.buffers.items()}
+        if self.vectorized:
+            weights = {name: tensor.detach()[rows] for name, tensor in self.parameters.items()}
+            along = dict(zip(names, direction, strict=True))
+            return _change(lambda given, kept: self._vmapped(inputs, given, kept), weights, along, buffers)
+        changes = []
+        for place, row in enumerate(range(len(self))[rows]):
+            own = {name: tensor[place] for name, tensor in buffers.items()}
+            weights = {name: tensor.detach() for name, tensor in self._rows[row].items()}
+            along = dict(zip(names, direction[place * len(names) :], strict=False))
+            self._seed_draws(row, self._forwards - 1)  # those of the batch's own forward pass
+            changes.append(_change(lambda given, kept: self._call(given, kept, inputs), weights, along, own))
+        return torch.stack(changes)
+
     def state(self) -> dict[str, Tensor]:
         """Return weights and buffers of all networks, {name: (G, ...)}, detached and on the CPU."""
         return {name: tensor.detach().cpu().clone() for name, tensor in {**self.parameters, **self.buffers}.items()}
 
-    def _vmapped(self, inputs: Tensor) -> Tensor:
-        def call(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensor:
-            return self._call(parameters, buffers, inputs)
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over weights and buffers of G networks, {name: (G, ...)}."""
+        for name, tensor in {**self.parameters, **self.buffers}.items():
+            tensor.copy_(state[name])
 
-        logits: Tensor = vmap(call, randomness="different")(self.parameters, self.buffers)
+    def _forward_once(self, inputs: Tensor) -> Tensor:
+        if self.vectorized:
+            return self._vmapped(inputs, self.parameters, self.buffers)
+        logits = self._looped(inputs, range(len(self)), self.buffers)
+        self._forwards += self._template.training
         return logits
 
-    def _looped(self, inputs: Tensor) -> Tensor:
+    def _vmapped(self, inputs: Tensor, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensor:
+        def call(own_parameters: Mapping[str, Tensor], own_buffers: Mapping[str, Tensor]) -> Tensor:
+            return self._call(own_parameters, own_buffers, inputs)
+
+        logits: Tensor = vmap(call, randomness="different")(parameters, buffers)
+        return logits
+
+    def _looped(self, inputs: Tensor, rows: range, buffers: Mapping[str, Tensor]) -> Tensor:
         logits = []
-        for row, (seed, parameters) in enumerate(zip(self.seeds, self._rows, strict=True)):
-            if self._template.training and self.device.type == "cpu":  # dropout draws belong to the network alone
-                torch.default_generator.manual_seed((seed + 0x9E3779B97F4A7C15 * self._forwards) % 2**63)
-            buffers = {name: tensor[row] for name, tensor in self.buffers.items()}
-            logits.append(self._call(parameters, buffers, inputs))
-        self._forwards += self._template.training
+        for place, row in enumerate(rows):
+            self._seed_draws(row, self._forwards)
+            own = {name: tensor[place] for name, tensor in buffers.items()}
+            logits.append(self._call(self._rows[row], own, inputs))
         return torch.stack(logits)
+
+    def _seed_draws(self, row: int, forwards: int) -> None:
+        """Make what a network draws on a CPU (dropout) its own, whoever else is in the population."""
+        if self._template.training and self.device.type == "cpu":
+            torch.default_generator.manual_seed((self.seeds[row] + 0x9E3779B97F4A7C15 * forwards) % 2**63)
+
+    def _copied_buffers(self, rows: slice) -> dict[str, Tensor]:
+        return {name: tensor[rows].clone() for name, tensor in self.buffers.items()}
 
     def _call(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         tensors = {**parameters, **buffers}
@@ -119,7 +179,7 @@ class Population:
         """Try the vectorised pass and fall back to the loop."""
         before = copy.deepcopy(self.buffers)
         try:
-            logits = self._vmapped(inputs) if self.vectorized else self._looped(inputs)
+            logits = self._forward_once(inputs)
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
@@ -128,7 +188,7 @@ class Population:
             log.warning("this network cannot be vectorised over members (%s); looping over them", _first_line(problem))
             self.vectorized = False
             self.buffers = before
-            logits = self._looped(inputs)
+            logits = self._forward_once(inputs)
         self._tried = True
         return logits
 
@@ -138,6 +198,31 @@ def _seeded(factory: Factory, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
+
+
+def _change(
+    logits: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
+    weights: dict[str, Tensor],
+    direction: dict[str, Tensor],
+    buffers: dict[str, Tensor],
+) -> Tensor:
+    """Jacobian-vector product of logits by the weights; modules write to copies of the buffers, made on the way."""
+
+    def of(given: Mapping[str, Tensor]) -> Tensor:
+        return logits(given, {name: tensor.clone() for name, tensor in buffers.items()})
+
+    _prepare_forward_differentiation()
+    with torch.no_grad():
+        change: Tensor = jvp(of, (weights,), (direction,))[1]
+    return change
+
+
+@cache
+def _prepare_forward_differentiation() -> None:
+    """Let torch load what it needs, once, without the warning about a part of its own that it gives while doing so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:

@@ -49,21 +49,31 @@ class Prepared:
 
 
 def prepare(options: DataOptions, root: Path) -> Prepared:
-    """Load, corrupt and split.
+    """Load, corrupt and split."""
+    return corrupt_and_split(datasets.load(options.data, root), options, root)
+
+
+def corrupt_and_split(source: Source, options: DataOptions, root: Path, *, draw: int = 0) -> Prepared:
+    """Corrupt and split what was loaded.
 
     Clean validation is held out before noise is added; noisy validation is held out of the noisy samples.
+
+    Args:
+        source: the data as loaded.
+        options: how to corrupt and to split.
+        root: where human labels lie.
+        draw: which of many draws of the same noise; the split does not depend on it where validation is clean.
     """
-    source = datasets.load(options.data, root)
     spec = noise.parse_noise(options.noise)
     given, kind = _given_validation(options, source, spec)
     if given is not None:
-        train = _corrupt(source.train, spec, options, root)
+        train = _corrupt(source.train, spec, options, root, draw)
         return _prepared(train, given, source.test, kind)
     if kind == "clean":
         rest, held = _hold_out(source.train, options)
-        train, held = _corrupt(rest, spec, options, root), _with_true_labels(held)
+        train, held = _corrupt(rest, spec, options, root, draw), _with_true_labels(held)
     else:
-        train, held = _hold_out(_corrupt(source.train, spec, options, root), options)
+        train, held = _hold_out(_corrupt(source.train, spec, options, root, draw), options)
     return _prepared(train, held, source.test, kind)
 
 
@@ -99,13 +109,14 @@ def _from_file(path: str, train: LabelledData) -> LabelledData:
     return replace(valid, labels=codes[valid.labels], class_names=train.class_names)
 
 
-def _corrupt(data: LabelledData, spec: noise.NoiseSpec, options: DataOptions, root: Path) -> LabelledData:
+def _corrupt(data: LabelledData, spec: noise.NoiseSpec, options: DataOptions, root: Path, draw: int) -> LabelledData:
     if spec.kind == "human":
         labels = datasets.human_labels(options.data, spec.source or "", root)
         if len(labels) <= data.rows.max():
             raise InvalidInput(f"the human labels must cover all of {options.data}, but there are only {len(labels)}.")
         return data.with_noisy_labels(labels[data.rows])
-    return noise.apply(spec, data, np.random.default_rng(derive(options.seed, "noise")))
+    path = ("noise", draw) if draw else ("noise",)
+    return noise.apply(spec, data, np.random.default_rng(derive(options.seed, *path)))
 
 
 def _hold_out(data: LabelledData, options: DataOptions) -> tuple[LabelledData, LabelledData]:

@@ -16,9 +16,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from s2e.commands import Watch
 from s2e.searching import GenerationDone
-from s2e.training import Progress as TrainingProgress
+from s2e.tasks import Progress as TrainingProgress
+from s2e.workplace import Watch
 
 
 @contextmanager
@@ -58,7 +58,7 @@ class Bars:
 
     def generation(self, done: GenerationDone) -> None:
         """Show the best so far."""
-        self._bars.update(self._task, best=f", {done.place}, best {100 * done.best:.2f}%")
+        self._bars.update(self._task, best=f", {done.place}, best {_best(done)}")
 
 
 class Lines:
@@ -87,8 +87,13 @@ class Lines:
         spent = time.monotonic() - self._began
         left = spent * (self._epochs - self._trained) / self._trained if self._trained else 0.0
         where = f"{done.place}, trial {done.finished}/{done.trials}"
-        self._say(f"{where}: best validation accuracy {100 * done.best:.2f}%, {spent:.0f} s, about {left:.0f} s left")
+        self._say(f"{where}: best validation accuracy {_best(done)}, {spent:.0f} s, about {left:.0f} s left")
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
         self._console.print(text, markup=False)
+
+
+def _best(done: GenerationDone) -> str:
+    """Name the best accuracy of each search."""
+    return " / ".join(f"{100 * best:.2f}%" for best in done.best)

@@ -70,6 +70,17 @@ class Curves:
                 joined[item.name] = np.concatenate(values)
         return cls(**joined)
 
+    def take(self, members: NDArray[np.int64]) -> Curves:
+        """Return the curves of some members, in this order."""
+        taken: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "accuracy":
+                taken[item.name] = {name: curve[members] for name, curve in value.items()}
+            else:
+                taken[item.name] = value[members]
+        return Curves(**taken)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as named arrays, ready for `np.savez`."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "accuracy"}
@@ -102,6 +113,10 @@ class Dynamics:
         """Join the dynamics of chunks along the members; what all members share is taken once."""
         joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kept", "agreed", "loss")}
         return cls(seen=parts[0].seen, **joined)
+
+    def take(self, members: NDArray[np.int64]) -> Dynamics:
+        """Return the dynamics of some members, in this order."""
+        return Dynamics(self.seen, self.kept[members], self.agreed[members], self.loss[members])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as named arrays, ready for `np.savez`."""
@@ -139,21 +154,29 @@ class Recorder:
         self._sums.zero_()
         self._steps = steps
 
-    def record(self, index: Tensor, objective: Objective, predicted: Tensor, labels: Tensor) -> None:
-        """Add one step: batch positions (B,), the method's objective, predictions (P, M, B) and labels (P, B)."""
-        loss = objective.loss.detach()  # (P, M)
-        correct = (predicted == labels.unsqueeze(1)).float()  # (P, M, B)
-        selected = objective.selected.float()  # (P, M, B)
-        self._finite &= loss.isfinite().all(dim=1)
+    def record(self, members: slice, index: Tensor, objective: Objective, predicted: Tensor, labels: Tensor) -> None:
+        """Add one step of members that are trained by one method.
+
+        Args:
+            members: their places among all P.
+            index: (B,) positions of the batch in the data.
+            objective: what the method made of it.
+            predicted: (p, M, B) predictions before the step.
+            labels: (p, B) given labels.
+        """
+        loss = objective.loss.detach()  # (p, M)
+        correct = (predicted == labels.unsqueeze(1)).float()  # (p, M, B)
+        selected = objective.selected.float()  # (p, M, B)
+        self._finite[members] &= loss.isfinite().all(dim=1)
         rows = [loss.mean(dim=1), correct.mean(dim=(1, 2)), selected.mean(dim=(1, 2))]
         if self._clean is not None:
-            clean = self._clean.index_select(1, index).unsqueeze(1)  # (P, 1, B)
-            picks = selected.sum(dim=-1)  # (P, M)
+            clean = self._clean[members].index_select(1, index).unsqueeze(1)  # (p, 1, B)
+            picks = selected.sum(dim=-1)  # (p, M)
             rows += [((selected * clean).sum(dim=-1) / picks.clamp(min=1)).mean(dim=1), (picks > 0).float().mean(dim=1)]
-        self._sums[: len(rows)] += torch.stack(rows)
-        self._loss.index_add_(1, index + self._first, objective.sample_losses.sum(dim=1))
-        self._kept.index_add_(1, index, selected.sum(dim=1))
-        self._agreed.index_add_(1, index, correct.sum(dim=1))
+        self._sums[: len(rows), members] += torch.stack(rows)
+        self._loss[members].index_add_(1, index + self._first, objective.sample_losses.sum(dim=1))
+        self._kept[members].index_add_(1, index, selected.sum(dim=1))
+        self._agreed[members].index_add_(1, index, correct.sum(dim=1))
 
     def end_epoch(self, epoch: int, curves: Curves) -> None:
         """Write the means of the epoch into the curves."""

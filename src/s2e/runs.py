@@ -9,6 +9,8 @@
 | dynamics.npz | what happened to every training sample in it |
 | model.safetensors | weights of the final classifier |
 | result.json | the figures |
+| outcomes.npz, results.csv, curves.csv, *.png, *.svg | of a comparison: every training, and figures of them |
+| transition.csv, transitions.npz | transition matrices that were estimated |
 | .lock | held by the process that works on the run |
 """
 
@@ -18,6 +20,7 @@ import fcntl
 import json
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,10 +100,28 @@ class Run:
         except (OSError, ValueError) as problem:
             raise UnreadableData(f"{str(self.path / name)!r} could not be read: {problem}.") from problem
 
+    def read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """Read one of the run's .npz files; nothing where it is not there yet."""
+        path = self.path / name
+        if not path.exists():
+            return {}
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return {key: stored[key] for key in stored.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as problem:
+            raise UnreadableData(f"{str(path)!r} could not be read: {problem}.") from problem
+
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file."""
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        self._write(name, lambda handle: handle.write(text.encode()))
+        self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file."""
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Write a file as it is."""
+        self._write(name, lambda handle: handle.write(content))
 
     def write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write a compressed .npz file; arrays of Python objects, which need pickle, are refused."""
@@ -115,7 +136,7 @@ class Run:
         from safetensors.torch import save
 
         content = save({key: tensor.contiguous() for key, tensor in state.items()}, dict(about))
-        self._write(name, lambda handle: handle.write(content))
+        self.write_bytes(name, content)
 
     def _write(self, name: str, fill: Callable[[IO[bytes]], object]) -> None:
         """Write beside the target, flush to disk, rename."""

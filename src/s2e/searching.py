@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,13 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
+from s2e.methods import Method, Need
+from s2e.records import Curves
 from s2e.samplers import SamplerFactory
 from s2e.seeds import derive
 from s2e.spaces import Space
-from s2e.training import Member, Progress, Task, Trained, train_population
+from s2e.tasks import Member, Progress, Task
+from s2e.training import train_population
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,23 @@ class SearchPlan:
                 raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
 
 
+@dataclass(frozen=True, eq=False)
+class Search:
+    """One search among several that are trained together.
+
+    Attributes:
+        plan: what is searched and how.
+        study: minimised; a fresh one or one begun with the same task and plan.
+        labels: (N,) the labels it is for; None for those of the training data.
+        method: the method it is for; None for the task's.
+    """
+
+    plan: SearchPlan
+    study: optuna.Study
+    labels: NDArray[np.int64] | None = None
+    method: Method | None = None
+
+
 @dataclass(frozen=True)
 class Found:
     """The best trial of a search.
@@ -80,12 +101,12 @@ class Found:
 
 @dataclass(frozen=True)
 class GenerationDone:
-    """Told after every generation: trials finished of all, K of them a generation, and the best accuracy so far."""
+    """Told after every generation: trials finished of all, how many a generation, the best accuracy of each search."""
 
     finished: int
     trials: int
     size: int
-    best: float
+    best: tuple[float, ...]
 
     @property
     def place(self) -> str:
@@ -111,17 +132,44 @@ def search_schedule(
         on_generation: told after every generation.
         on_epoch: told after every epoch of a generation.
     """
-    if not task.method.uses_schedule:
-        raise InvalidInput(
-            f"`method` must be one with a keep rate to search a schedule for, but got {task.method.name}."
-        )
-    while points := next_generation(study, plan):
-        trained = train_population(task, _members(points, task, plan), on_epoch=on_epoch)
-        _tell(study, points, trained)
+    (found,) = search_schedules(task, [Search(plan, study)], on_generation=on_generation, on_epoch=on_epoch)
+    return found
+
+
+def search_schedules(
+    task: Task,
+    searches: Sequence[Search],
+    *,
+    on_generation: Callable[[GenerationDone], None] | None = None,
+    on_epoch: Callable[[Progress], None] | None = None,
+) -> list[Found]:
+    """Run several studies to their ends, a generation of each in one population, and return the best of each.
+
+    A search among others finds what it finds alone: on a CPU exactly, on a GPU to rounding.
+    """
+    for search in searches:
+        method = search.method or task.method
+        if Need.SCHEDULE not in method.needs:
+            raise InvalidInput(f"`method` must have a keep rate to search a schedule for, but got {method.name}.")
+    while any(generation := [next_generation(search.study, search.plan) for search in searches]):
+        members = [_members(trials, task, search) for search, trials in zip(searches, generation, strict=True)]
+        trained = train_population(task, list(chain.from_iterable(members)), on_epoch=on_epoch)
+        told = 0
+        for search, trials in zip(searches, generation, strict=True):
+            _tell(search.study, trials, trained.curves.take(np.arange(told, told + len(trials))))
+            told += len(trials)
         if on_generation is not None:
-            so_far = best(study, plan.space, task.epochs).validation_accuracy
-            on_generation(GenerationDone(finished(study), plan.trials, plan.generation, so_far))
-    return best(study, plan.space, task.epochs)
+            on_generation(_standing(searches))
+    return [best(search.study, search.plan.space, task.epochs) for search in searches]
+
+
+def _standing(searches: Sequence[Search]) -> GenerationDone:
+    return GenerationDone(
+        sum(finished(search.study) for search in searches),
+        sum(search.plan.trials for search in searches),
+        sum(search.plan.generation for search in searches),
+        tuple(1.0 - min(trial.values[0] for trial in _complete(search.study)) for search in searches),
+    )
 
 
 def check_storage(storage: str) -> None:
@@ -146,11 +194,14 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> o
     return study
 
 
-def epochs_left(study: optuna.Study, plan: SearchPlan, epochs: int) -> int:
-    """Return the epochs the search still has to train, all members of a generation at once."""
-    done = {trial.number for trial in _complete(study)}
-    generations = {number // plan.generation for number in range(plan.trials) if number not in done}
-    return len(generations) * epochs
+def epochs_left(searches: Sequence[Search], epochs: int) -> int:
+    """Return the epochs that searches trained together still have to train, all members of a generation at once."""
+    generations = []
+    for search in searches:
+        done = {trial.number for trial in _complete(search.study)}
+        left = {number // search.plan.generation for number in range(search.plan.trials) if number not in done}
+        generations.append(len(left))
+    return max(generations, default=0) * epochs
 
 
 def next_generation(study: optuna.Study, plan: SearchPlan) -> list[FrozenTrial]:
@@ -200,19 +251,22 @@ def best(study: optuna.Study, space: Space, epochs: int) -> Found:
     return Found(schedule, point, 1.0 - float(trial.values[0]), trial.number)
 
 
-def _members(trials: Sequence[FrozenTrial], task: Task, plan: SearchPlan) -> list[Member]:
+def _members(trials: Sequence[FrozenTrial], task: Task, search: Search) -> list[Member]:
+    if not trials:
+        return []
+    plan = search.plan
     points = np.stack([_point(trial, plan.space) for trial in trials])  # (K, D)
     schedules = plan.space.decode(points, task.epochs)  # (K, T)
     return [
-        Member(schedule, derive(plan.seed, "trial", trial.number), plan.learning_rate)
+        Member(schedule, derive(plan.seed, "trial", trial.number), plan.learning_rate, search.labels, search.method)
         for trial, schedule in zip(trials, schedules, strict=True)
     ]
 
 
-def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], trained: Trained) -> None:
+def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], curves: Curves) -> None:
     """Score each member by its validation error; one that diverged is scored worst, with an error of 1."""
-    errors = 1.0 - trained.curves.last(VALIDATION)
-    for trial, error, curve in zip(trials, errors, trained.curves.accuracy[VALIDATION], strict=True):
+    errors = 1.0 - curves.last(VALIDATION)
+    for trial, error, curve in zip(trials, errors, curves.accuracy[VALIDATION], strict=True):
         running = optuna.Trial(study, trial._trial_id)
         running.set_user_attr("validation_accuracy", [round(float(value), 6) for value in curve])
         study.tell(trial.number, float(error))

@@ -7,130 +7,32 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from s2e.data import LabelledData, check_trainable
-from s2e.errors import InvalidInput
+from s2e.data import LabelledData
 from s2e.feed import feed, scaled
-from s2e.lockstep import Lockstep
+from s2e.lockstep import CleanSamples, Epoch, Lockstep, Part
 from s2e.memory import members_that_fit, network_bytes
-from s2e.methods import Method
-from s2e.networks import Factory, check_network
+from s2e.methods import Method, Need
 from s2e.optimizer import StackedAdam, learning_plan
 from s2e.population import Population
-from s2e.records import Curves, Dynamics, Recorder, bytes_per_member
-from s2e.schedules import check_epochs, check_schedule, keep_counts
+from s2e.records import Curves, Recorder, bytes_per_member
+from s2e.schedules import keep_counts
 from s2e.seeds import derive
+from s2e.tasks import Member, Progress, Task, Trained, check
 
 log = logging.getLogger(__name__)
 
 EVALUATED_ROWS = 1 << 16
 """Samples times networks in one evaluation batch."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One independent training run inside a population.
-
-    Attributes:
-        schedule: (T,) keep rates in [0, 1].
-        seed: decides the initial weights of its networks.
-        learning_rate: its own, before the common plan lowers it.
-        labels: (N,) its own label set over the shared inputs; None for the labels of the training data.
-    """
-
-    schedule: NDArray[np.float64]
-    seed: int
-    learning_rate: float = 1e-3
-    labels: NDArray[np.int64] | None = None
-
-
-@dataclass(frozen=True)
-class Task:
-    """What all members of a population share.
-
-    Attributes:
-        train: the inputs, and the labels of members that bring none of their own.
-        network: factory of the architecture.
-        method: how samples are weighted.
-        evaluate: data sets whose accuracy is recorded after every epoch; nothing here acts on it.
-        epochs: T.
-        batch_size: B; the rest of an epoch that does not fill a batch is left out, another one every epoch.
-        seed: decides the order of the batches.
-        device: where to train.
-        vectorize: see `Population`.
-        stream: see `feed`.
-        chunk: members trained at a time; None for as many as the memory holds.
-        graph: replay steps as a CUDA graph where the device can.
-    """
-
-    train: LabelledData
-    network: Factory
-    method: Method
-    evaluate: Mapping[str, LabelledData]
-    epochs: int = 200
-    batch_size: int = 128
-    seed: int = 0
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    vectorize: bool | None = None
-    stream: bool | None = None
-    chunk: int | None = None
-    graph: bool = True
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a training stands after an epoch: epochs done of T, for members `first` to `last` (exclusive) of P."""
-
-    epoch: int
-    epochs: int
-    first: int
-    last: int
-    members: int
-    curves: Curves
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Outcome of training P members.
-
-    Attributes:
-        curves: what happened by epoch.
-        dynamics: what happened to every sample.
-        state: weights and buffers, {name: (P, M, ...)}, on the CPU.
-    """
-
-    curves: Curves
-    dynamics: Dynamics
-    state: dict[str, Tensor]
-
-    def modules(self, network: Factory, member: int = 0) -> tuple[nn.Module, ...]:
-        """Return the trained networks of a member as modules on the CPU, in evaluation mode."""
-        networks = next(iter(self.state.values())).shape[1]
-        loaded = []
-        for which in range(networks):
-            with torch.random.fork_rng(devices=[]):
-                module = network()
-            # Not strict: tied weights are listed once here, and buffers outside the state dict are listed too.
-            module.load_state_dict({name: tensor[member, which] for name, tensor in self.state.items()}, strict=False)
-            loaded.append(module.eval())
-        return tuple(loaded)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Trained]) -> Trained:
-        """Join chunks along the members."""
-        return cls(
-            Curves.concatenate([part.curves for part in parts]),
-            Dynamics.concatenate([part.dynamics for part in parts]),
-            {name: torch.cat([part.state[name] for part in parts]) for name in parts[0].state},
-        )
 
 
 def train_population(
@@ -141,15 +43,17 @@ def train_population(
     A member trained alone equals the same member trained in a population: exactly on a CPU, to rounding on a GPU.
     """
     check(task, members)
-    size = task.chunk or _planned_chunk(task, len(members))
+    size = task.chunk or _planned_chunk(task, members)
+    order = _by_method(task, members)
+    seated = [members[place] for place in order]
     parts: list[Trained] = []
     first = 0
-    while first < len(members):
-        now = members[first : first + size]
+    while first < len(seated):
+        now = seated[first : first + size]
 
         def tell(epoch: int, curves: Curves, first: int = first, last: int = first + len(now)) -> None:
             if on_epoch is not None:
-                on_epoch(Progress(epoch + 1, task.epochs, first, last, len(members), curves))
+                on_epoch(Progress(epoch + 1, task.epochs, first, last, len(seated), curves))
 
         try:
             parts.append(_train_chunk(task, now, tell))
@@ -162,34 +66,35 @@ def train_population(
         if size < len(now):  # outside the handler, which keeps the failed attempt's tensors alive
             gc.collect()
             torch.cuda.empty_cache()
-    return Trained.concatenate(parts)
+    trained = Trained.concatenate(parts)
+    return trained if order == sorted(order) else trained.take(np.argsort(order).tolist())
+
+
+def _by_method(task: Task, members: Sequence[Member]) -> list[int]:
+    """Return the places of the members so that those of one method stand together, methods as they first appear."""
+    methods = list(dict.fromkeys(task.method_of(member) for member in members))
+    return sorted(range(len(members)), key=lambda place: methods.index(task.method_of(members[place])))
 
 
 def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Curves], None]) -> Trained:
     """Train members that fit the memory together."""
     with _current(task.device), _random_state_restored(task), _fast_matrix_products():
-        keep = torch.from_numpy(
-            keep_counts(np.stack([member.schedule for member in members]), task.batch_size)
-        )  # (P, T)
-        steps = len(task.train) // task.batch_size
+        rates = np.stack([member.schedule for member in members])  # (P, T)
         curves = Curves.empty(len(members), task.epochs, task.evaluate)
         population, lockstep, recorder = _build(task, members)
+        networks = tuple(task.method_of(member).networks for member in members)
         evaluated = {name: _Evaluated.of(data, task.device) for name, data in task.evaluate.items()}
         for epoch in range(task.epochs):
-            order = _batch_order(task, epoch, steps)
-            lockstep.begin_epoch(epoch, order, steps, keep[:, epoch], *learning_plan(epoch, task.epochs))
-            for _ in range(steps):
+            now = _epoch(task, epoch, rates)
+            lockstep.begin_epoch(now)
+            for _ in range(now.steps):
                 lockstep.step()
             recorder.end_epoch(epoch, curves)
             for name, data in evaluated.items():
-                accuracy = data.accuracy(population).view(len(members), -1).mean(dim=1)  # (P,)
-                curves.accuracy[name][:, epoch] = accuracy.cpu().numpy()
+                accuracies = data.accuracy(population).cpu().split(networks)
+                curves.accuracy[name][:, epoch] = [float(own.mean()) for own in accuracies]
             tell(epoch, curves)
-        state = {
-            name: tensor.unflatten(0, (len(members), task.method.networks))
-            for name, tensor in population.state().items()
-        }
-        return Trained(curves, recorder.dynamics(), state)
+        return Trained(curves, recorder.dynamics(), population.state(), networks)
 
 
 def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
@@ -198,15 +103,15 @@ def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
     Unlike `train_population` it does not give torch's random state back.
     """
     check(task, members)
+    members = [members[place] for place in _by_method(task, members)]
     _, lockstep, _ = _build(task, members)
-    keep = torch.from_numpy(keep_counts(np.stack([member.schedule for member in members]), task.batch_size))  # (P, T)
-    steps = len(task.train) // task.batch_size
+    first = _epoch(task, 0, np.stack([member.schedule for member in members]))
     taken = 0
 
     def step() -> None:
         nonlocal taken
-        if taken % steps == 0:
-            lockstep.begin_epoch(0, _batch_order(task, 0, steps), steps, keep[:, 0], *learning_plan(0, task.epochs))
+        if taken % first.steps == 0:
+            lockstep.begin_epoch(first)
         with _fast_matrix_products():
             lockstep.step()
         taken += 1
@@ -215,20 +120,69 @@ def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
 
 
 def _build(task: Task, members: Sequence[Member]) -> tuple[Population, Lockstep, Recorder]:
-    """Put networks, optimizer, data and records on the device."""
-    networks = task.method.networks
-    seeds = [derive(member.seed, "network", which) for member in members for which in range(networks)]
+    """Put networks, optimizer, data and records on the device; members of one method stand together."""
+    owners = [member for member in members for _ in range(task.method_of(member).networks)]
+    seeds = [
+        derive(member.seed, "network", which) for member in members for which in range(task.method_of(member).networks)
+    ]
     population = Population(task.network, seeds, task.device, vectorize=task.vectorize)
-    rates = [member.learning_rate for member in members for _ in range(networks)]
-    optimizer = StackedAdam(list(population.parameters.values()), rates, task.device)
+    optimizer = StackedAdam(
+        list(population.parameters.values()),
+        [member.learning_rate for member in owners],
+        task.device,
+        [task.method_of(member).may_select_nothing for member in owners],
+    )
     labels = _member_labels(task.train, members).to(task.device)  # (P, N)
-    clean = None
+    right = None
     if task.train.clean_labels is not None:
-        clean = labels == torch.from_numpy(task.train.clean_labels).to(task.device)
-    recorder = Recorder(len(members), len(task.train), task.epochs, clean, task.device)
-    batches = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
-    lockstep = Lockstep(population, task.method, optimizer, batches, labels, recorder, use_graph=task.graph)
+        right = labels == torch.from_numpy(task.train.clean_labels).to(task.device)
+    recorder = Recorder(len(members), len(task.train), task.epochs, right, task.device)
+    steps = len(task.train) // task.batch_size
+    inputs = torch.from_numpy(task.train.inputs)
+    batches = feed(inputs, task.batch_size, task.device, stream=task.stream)
+    parts = _parts(task, members)
+    clean = _clean_samples(task, parts, steps)
+    lockstep = Lockstep(population, parts, optimizer, batches, labels, recorder, clean=clean, use_graph=task.graph)
     return population, lockstep, recorder
+
+
+def _parts(task: Task, members: Sequence[Member]) -> list[Part]:
+    """Part the members by method."""
+    parts: list[Part] = []
+    member = network = 0
+    for method, group in groupby(members, key=task.method_of):
+        own = list(group)
+        given = [one.transition for one in own if one.transition is not None]
+        transition = torch.from_numpy(np.stack(given)).float().to(task.device) if given else None  # (p, C, C)
+        last_member, last_network = member + len(own), network + len(own) * method.networks
+        parts.append(Part(method, slice(member, last_member), slice(network, last_network), transition))
+        member, network = last_member, last_network
+    return parts
+
+
+def _clean_samples(task: Task, parts: Sequence[Part], steps: int) -> CleanSamples | None:
+    """Put clean samples on the device where a method trains with them."""
+    if task.clean is None or not any(Need.CLEAN_SAMPLES in part.method.needs for part in parts):
+        return None
+    inputs = torch.from_numpy(task.clean.inputs)
+    size = _clean_batch_size(task, task.clean)
+    batches = feed(inputs, size, task.device, steps=steps, stream=task.stream)
+    return CleanSamples(batches, torch.from_numpy(task.clean.labels).to(task.device))
+
+
+def _epoch(task: Task, number: int, rates: NDArray[np.float64]) -> Epoch:
+    """What holds during an epoch, for members with these keep rates (P, T)."""
+    steps = len(task.train) // task.batch_size
+    now = rates[:, number]
+    return Epoch(
+        number,
+        _batch_order(task, number, steps),
+        steps,
+        torch.from_numpy(keep_counts(now, task.batch_size)),
+        torch.from_numpy(now),
+        *learning_plan(number, task.epochs),
+        None if task.clean is None else _clean_order(task, task.clean, number, steps),
+    )
 
 
 def _member_labels(train: LabelledData, members: Sequence[Member]) -> Tensor:
@@ -242,6 +196,18 @@ def _batch_order(task: Task, epoch: int, steps: int) -> Tensor:
     """Shuffle the samples for one epoch, (S * B,), the same on every device."""
     generator = torch.Generator().manual_seed(derive(task.seed, "order", epoch))
     return torch.randperm(len(task.train), generator=generator)[: steps * task.batch_size]
+
+
+def _clean_batch_size(task: Task, clean: LabelledData) -> int:
+    return min(task.batch_size, len(clean))
+
+
+def _clean_order(task: Task, clean: LabelledData, epoch: int, steps: int) -> Tensor:
+    """Shuffle the clean samples for one epoch, as often as its steps need them, (S * V,), the same on every device."""
+    generator = torch.Generator().manual_seed(derive(task.seed, "clean order", epoch))
+    needed = steps * _clean_batch_size(task, clean)
+    shuffled = [torch.randperm(len(clean), generator=generator) for _ in range(-(-needed // len(clean)))]
+    return torch.cat(shuffled)[:needed]
 
 
 @dataclass(frozen=True)
@@ -291,31 +257,17 @@ def _fast_matrix_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _planned_chunk(task: Task, members: int) -> int:
-    """Return how many members to train at once, by what a network and its records need."""
+def _planned_chunk(task: Task, members: Sequence[Member]) -> int:
+    """Return how many members to train at once, by what the networks of the largest and its records need."""
     probe = scaled(torch.from_numpy(task.train.inputs[: task.batch_size]))
-    per_network = network_bytes(task.network, probe)
-    size = members_that_fit(
-        task.method.networks * per_network + bytes_per_member(len(task.train)), task.device, members
-    )
-    if size < members:
-        log.warning("%d members do not fit the memory together; training %d at a time", members, size)
+    passes = max(_passes_in_memory(task.method_of(member)) for member in members)
+    needed = passes * network_bytes(task.network, probe) + bytes_per_member(len(task.train))
+    size = members_that_fit(needed, task.device, len(members))
+    if size < len(members):
+        log.warning("%d members do not fit the memory together; training %d at a time", len(members), size)
     return size
 
 
-def check(task: Task, members: Sequence[Member]) -> None:
-    """Refuse what no training can be made of."""
-    check_trainable(task.train, task.batch_size)
-    check_epochs(task.epochs)
-    check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
-    if not members:
-        raise InvalidInput("`members` must hold at least one member, but got none.")
-    for member in members:
-        check_schedule(member.schedule, task.epochs)
-        if not 0 < member.learning_rate < float("inf"):
-            raise InvalidInput(f"`learning_rate` must be positive and finite, but got {member.learning_rate}.")
-        if member.labels is not None and member.labels.shape != task.train.labels.shape:
-            raise InvalidInput(
-                f"`labels` of a member must have one entry for each of the {len(task.train)} inputs, "
-                f"but got {member.labels.shape}."
-            )
+def _passes_in_memory(method: Method) -> int:
+    """Return how many forward passes of a network are held at once: one for each, and two for clean samples."""
+    return method.networks * (3 if Need.CLEAN_SAMPLES in method.needs else 1)

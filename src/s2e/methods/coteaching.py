@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from s2e.methods.interface import Batch, Objective, sample_cross_entropy, selected_mean, smallest
+from dataclasses import dataclass
+from typing import ClassVar
+
+from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
 
 
+@dataclass(frozen=True)
 class Coteaching:
     """Two networks, each trained on the small-loss picks of its peer, so that they do not confirm their own errors."""
 
-    name = "coteaching"
-    networks = 2
-    uses_schedule = True
+    name: ClassVar[str] = "coteaching"
+    networks: ClassVar[int] = 2
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
+    may_select_nothing: ClassVar[bool] = False
 
     def objective(self, batch: Batch) -> Objective:
         """Average, for each network, over the samples the other one finds easy."""

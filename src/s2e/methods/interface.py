@@ -5,11 +5,40 @@ Letters: P members, M networks in a member, B batch, C classes.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+
+class Need(Enum):
+    """What a method cannot do without, in plain words."""
+
+    SCHEDULE = "a schedule of keep rates (or a noise rate to make one from)"
+    CLEAN_SAMPLES = "clean validation samples to train with"
+    TRANSITION = "a transition matrix (estimated beforehand where none is given)"
+
+
+class Networks(Protocol):
+    """The networks behind the logits of a batch, and a batch of clean samples, for methods that need more than logits.
+
+    Nothing here changes a network: batch norm, for instance, keeps its running statistics.
+    """
+
+    @property
+    def clean_labels(self) -> Tensor:
+        """Return the labels of V clean samples, drawn anew for every step, (V,)."""
+
+    def clean_logits(self) -> Tensor:
+        """Return every network's logits of the clean samples, differentiable, (P, M, V, C)."""
+
+    def change_along_gradient(self, loss: Tensor) -> Tensor:
+        """Differentiate the logits of the training batch along the gradient of a scalar of the clean logits.
+
+        One Jacobian-vector product, (P, M, B, C); networks that do not touch each other have each their own gradient.
+        """
 
 
 class Batch(NamedTuple):
@@ -18,6 +47,10 @@ class Batch(NamedTuple):
     logits: Tensor  # (P, M, B, C) of every network, differentiable
     labels: Tensor  # (P, B) given labels, possibly wrong
     keep: Tensor  # (P,) int64, samples of this batch to keep, in 1..B
+    keep_rate: Tensor  # (P,) float64, the share to keep, for methods that keep a share of a part of the batch
+    epoch: Tensor  # () int64, from 0
+    transition: Tensor | None = None  # (P, C, C), row = true class, for methods that need it
+    networks: Networks | None = None  # for methods that need clean samples
 
 
 class Objective(NamedTuple):
@@ -32,7 +65,7 @@ class Method(Protocol):
     """How samples are weighted in a step.
 
     A method sees members as a leading axis and must treat them independently; it never slices by a member's count, so
-    that members with different keep counts ride in one tensor.
+    that members with different keep counts ride in one tensor. Two methods with equal settings are equal.
     """
 
     @property
@@ -44,8 +77,12 @@ class Method(Protocol):
         """Return M, the networks of one member."""
 
     @property
-    def uses_schedule(self) -> bool:
-        """Tell whether the keep rate matters to this method, and so whether a schedule can be searched for it."""
+    def needs(self) -> frozenset[Need]:
+        """Return what must be there for this method; one that needs a schedule can have it searched."""
+
+    @property
+    def may_select_nothing(self) -> bool:
+        """Tell whether a network can be left without a sample; it then takes no step, its optimizer included."""
 
     def objective(self, batch: Batch) -> Objective:
         """Weigh the batch."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from s2e.methods.interface import Batch, Objective, sample_cross_entropy, selected_mean, smallest
+from dataclasses import dataclass
+from typing import ClassVar
+
+from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
 
 
+@dataclass(frozen=True)
 class MentorNet:
     """One network, trained on its own small-loss picks."""
 
-    name = "mentornet"
-    networks = 1
-    uses_schedule = True
+    name: ClassVar[str] = "mentornet"
+    networks: ClassVar[int] = 1
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
+    may_select_nothing: ClassVar[bool] = False
 
     def objective(self, batch: Batch) -> Objective:
         """Average over the samples this network itself finds easy."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 
-from s2e.methods.interface import Batch, Objective, sample_cross_entropy
+from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy
 
 
+@dataclass(frozen=True)
 class Standard:
     """One network, every sample."""
 
-    name = "standard"
-    networks = 1
-    uses_schedule = False
+    name: ClassVar[str] = "standard"
+    networks: ClassVar[int] = 1
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    may_select_nothing: ClassVar[bool] = False
 
     def objective(self, batch: Batch) -> Objective:
         """Average over the batch."""

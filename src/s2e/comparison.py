@@ -1,0 +1,324 @@
+"""What `s2e compare` does, without parsing or printing: every method, every seed and every noise setting, trained side
+by side on the same inputs.
+
+prepare each noise setting → train all methods in one population → search S2E's schedules, all settings together →
+train S2E from every seed → write tables and figures
+
+A seed decides the initial weights and the draw of the noise; the split and the order of the batches are the same for
+all, so members differ in nothing but what is compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2e import datasets, schedules
+from s2e.commands import TEST, network_name
+from s2e.contestants import ALL, Contestant, Setting, taking_part
+from s2e.data import fingerprint
+from s2e.devices import device_of
+from s2e.errors import InvalidInput
+from s2e.figures import figure_files
+from s2e.ledger import Ledger
+from s2e.methods import Need, Standard
+from s2e.networks import reference_network
+from s2e.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
+from s2e.preparation import DataOptions, Prepared, corrupt_and_split
+from s2e.runs import CONFIG, Run
+from s2e.samplers import sampler
+from s2e.searching import VALIDATION, Found, Search, SearchPlan, epochs_left, open_study, search_schedules
+from s2e.seeds import derive
+from s2e.spaces import space
+from s2e.stages import populations_needed, train_in_stages
+from s2e.tasks import Member, Task, Trained, check
+from s2e.workplace import Place, Watch, begin, ending
+
+CHANGEABLE = frozenset({"methods"})
+"""What may change when a comparison is continued: more methods may join those that are finished."""
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What is compared, on which data.
+
+    Attributes:
+        data: name or path of the data.
+        noises: noise settings, each as `noise.parse_noise` reads it.
+        methods: names of METHODS, `s2e`, `s2e:METHOD`, or `all`: every one that these data allow.
+        seeds: how often each is trained.
+        noise_rate: share of wrong labels that methods are told; None to tell them the true one where it is known.
+    """
+
+    data: str
+    noises: tuple[str, ...] = ("none",)
+    methods: tuple[str, ...] = (ALL,)
+    seeds: int = 5
+    noise_rate: float | None = None
+    validation: str = "auto"
+    validation_share: float | None = None
+    seed: int = 0
+    network: str = "auto"
+    epochs: int = 200
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    space: str = "s2e"
+    sampler: str = "curve"
+    trials: int = 60
+    generation: int = 6
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InvalidInput(f"`seeds` must be at least 1, but got {self.seeds}.")
+        if self.noise_rate is not None and not 0 <= self.noise_rate < 1:
+            raise InvalidInput(f"`noise_rate` must lie in [0, 1), but got {self.noise_rate}.")
+        if not self.noises or len(set(self.noises)) < len(self.noises):
+            raise InvalidInput(
+                f"`noises` must name each noise setting once, but got {', '.join(self.noises) or 'none'}."
+            )
+
+    def data_options(self, noise: str) -> DataOptions:
+        """Return which data, for one noise setting."""
+        return DataOptions(self.data, noise, self.validation, self.validation_share, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Settings over the same inputs, which can be trained in one population."""
+
+    task: Task
+    settings: list[Setting]
+
+
+def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
+    """Train every method from every seed on every noise setting, and write what came of it."""
+    began = time.monotonic()
+    settings = _settings(options, place)
+    contestants, left_out = taking_part(options.methods, settings, told=options.noise_rate)
+    groups = _groups(options, settings, place)
+    plan = _plan(options) if any(contestant.searched for contestant in contestants) else None
+    train = settings[0].prepared.splits.train
+    about = {
+        "network": network_name(options.network, train),
+        "data_fingerprint": fingerprint(*(part for one in settings for part in _parts(one))),
+        "noise_rates": {one.noise: one.prepared.noise_rate for one in reversed(settings)},
+    }
+    run, config = begin("compare", options, about, place, resume=resume, changeable=CHANGEABLE)
+    with run.locked():
+        run.write_json(CONFIG, config)
+        ledger = Ledger.of(run)
+        given = [contestant for contestant in contestants if not contestant.searched]
+        searched = [contestant for contestant in contestants if contestant.searched]
+        schedule_of: dict[tuple[str, str], Found] = {}  # by noise setting and contestant
+        for group in groups:
+            _train(group, given, options, ledger, watch, schedule_of)
+            if plan is not None:
+                schedule_of |= _search(group, searched, options, plan, run, config, watch)
+            _train(group, searched, options, ledger, watch, schedule_of)
+        _write(run, ledger.in_order(contestants, options.noises), ledger.transitions, schedule_of)
+        result = {
+            "summary": summarise(ledger.in_order(contestants, options.noises)),
+            "judged_on": _judged_on(groups[0].task),
+            "validation": settings[0].prepared.validation,
+            "epochs": options.epochs,
+            "seeds": options.seeds,
+            "noise_rates": about["noise_rates"],
+            "samples": _samples(settings[0].prepared),
+            "left_out": left_out,
+            "search": [
+                {"noise": noise, "method": name, "trials": options.trials, "best_trial": found.trial}
+                | {"validation_accuracy": found.validation_accuracy}
+                for (noise, name), found in schedule_of.items()
+            ],
+        }
+        run.write_json("result.json", {**result, **ending(groups[0].task.device, began)})
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------- what is compared
+
+
+def _settings(options: CompareOptions, place: Place) -> list[Setting]:
+    """Draw every noise setting once for each seed."""
+    source = datasets.load(options.data, place.root)
+    return [
+        Setting(noise, draw, corrupt_and_split(source, options.data_options(noise), place.root, draw=draw))
+        for noise in options.noises
+        for draw in range(options.seeds)
+    ]
+
+
+def _groups(options: CompareOptions, settings: Sequence[Setting], place: Place) -> list[Group]:
+    """Put settings over the same inputs together: all of them where validation is clean."""
+    together: dict[tuple[bytes, bytes], list[Setting]] = {}
+    for one in settings:
+        splits = one.prepared.splits
+        together.setdefault((splits.train.rows.tobytes(), splits.valid.labels.tobytes()), []).append(one)
+    return [Group(_task(options, own[0].prepared, place), own) for own in together.values()]
+
+
+def _task(options: CompareOptions, prepared: Prepared, place: Place) -> Task:
+    splits = prepared.splits
+    evaluate = {VALIDATION: splits.valid} | ({} if splits.test is None else {TEST: splits.test})
+    task = Task(
+        splits.train,
+        reference_network(options.network, splits.train.sample_shape, splits.train.classes),
+        Standard(),
+        evaluate,
+        options.epochs,
+        options.batch_size,
+        derive(options.seed, "comparison"),
+        device_of(place.device),
+        clean=splits.valid if prepared.validation == "clean" else None,
+    )
+    check(task, [Member(schedules.constant(1.0, options.epochs), 0, options.learning_rate)])
+    return task
+
+
+def _plan(options: CompareOptions) -> SearchPlan:
+    family = space(options.space)
+    factory = sampler(options.sampler, family, options.epochs, options.generation)
+    return SearchPlan(family, factory, options.trials, options.generation, options.learning_rate, options.seed)
+
+
+# ------------------------------------------------------------------------------------------------------------ the work
+
+
+def _train(
+    group: Group,
+    contestants: Sequence[Contestant],
+    options: CompareOptions,
+    ledger: Ledger,
+    watch: Watch,
+    schedule_of: Mapping[tuple[str, str], Found],
+) -> None:
+    """Train what is not finished yet, everything in one population."""
+    entries = [
+        (setting, contestant)
+        for contestant in contestants
+        for setting in group.settings
+        if ledger.lacks(setting, contestant)
+    ]
+    if not entries:
+        return
+    members = [
+        Member(
+            _schedule(setting, contestant, options, schedule_of),
+            derive(options.seed, "compared", setting.draw),
+            options.learning_rate,
+            setting.prepared.splits.train.labels,
+            contestant.method,
+        )
+        for setting, contestant in entries
+    ]
+    names = ", ".join(dict.fromkeys(contestant.name for _, contestant in entries))
+    watch.stage(names, populations_needed(group.task, members) * options.epochs)
+    trained, as_trained = train_in_stages(group.task, members, on_epoch=watch.epoch)
+    matrices = {
+        f"{setting.noise}/{contestant.name}/{setting.draw}": member.transition
+        for (setting, contestant), member in zip(entries, as_trained, strict=True)
+        if member.transition is not None
+    }
+    ledger.add(list(_outcomes(group.task, entries, as_trained, trained)), matrices)
+
+
+def _schedule(
+    setting: Setting,
+    contestant: Contestant,
+    options: CompareOptions,
+    schedule_of: Mapping[tuple[str, str], Found],
+) -> NDArray[np.float64]:
+    """Return the keep rates: searched, made from the noise rate, or all of the samples."""
+    if contestant.searched:
+        return schedule_of[setting.noise, contestant.name].schedule
+    rate = setting.prepared.noise_rate if options.noise_rate is None else options.noise_rate
+    if Need.SCHEDULE in contestant.method.needs and rate is not None:
+        return schedules.coteaching(rate, options.epochs)
+    return schedules.constant(1.0, options.epochs)
+
+
+def _search(
+    group: Group,
+    contestants: Sequence[Contestant],
+    options: CompareOptions,
+    plan: SearchPlan,
+    run: Run,
+    config: Mapping[str, Any],
+    watch: Watch,
+) -> dict[tuple[str, str], Found]:
+    """Search the schedule of every noise setting on its first draw, a generation of all of them in one population.
+
+    It is handed train and validation, never test.
+    """
+    task = replace(group.task, evaluate={VALIDATION: group.task.evaluate[VALIDATION]})
+    searches = {}
+    for setting in group.settings:
+        for contestant in contestants if setting.draw == 0 else ():
+            name = f"{config['study']}/{setting.noise}/{contestant.name}"
+            lasting = {key: value for key, value in config["options"].items() if key not in CHANGEABLE}
+            study = open_study(config["storage"] or run.storage, name, lasting)
+            labels = setting.prepared.splits.train.labels
+            searches[setting.noise, contestant.name] = Search(plan, study, labels, contestant.method)
+    if not searches:
+        return {}
+    watch.stage("search", epochs_left(list(searches.values()), options.epochs))
+    found = search_schedules(task, list(searches.values()), on_generation=watch.generation, on_epoch=watch.epoch)
+    return dict(zip(searches, found, strict=True))
+
+
+def _outcomes(
+    task: Task, entries: Sequence[tuple[Setting, Contestant]], members: Sequence[Member], trained: Trained
+) -> Iterator[Outcome]:
+    curves, judged_on = trained.curves, _judged_on(task)
+    for place, ((setting, contestant), member) in enumerate(zip(entries, members, strict=True)):
+        yield Outcome(
+            noise=setting.noise,
+            method=contestant.name,
+            seed=setting.draw,
+            judged_on=judged_on,
+            accuracy=curves.accuracy[judged_on][place],
+            valid_accuracy=curves.accuracy[VALIDATION][place],
+            train_accuracy=curves.train_accuracy[place],
+            label_precision=curves.label_precision[place],
+            kept=curves.kept[place],
+            loss=curves.loss[place],
+            keep_rates=member.schedule if Need.SCHEDULE in contestant.method.needs else None,
+            diverged=bool(curves.diverged[place]),
+        )
+
+
+def _write(
+    run: Run,
+    outcomes: Sequence[Outcome],
+    transitions: Mapping[str, NDArray[np.float64]],
+    schedule_of: Mapping[tuple[str, str], Found],
+) -> None:
+    """Write tables, figures, the schedules found and the transition matrices estimated."""
+    run.write_text("results.csv", csv_text(result_rows(outcomes)))
+    run.write_text("curves.csv", csv_text(curve_rows(outcomes)))
+    for name, image in figure_files(outcomes).items():
+        run.write_bytes(name, image)
+    if transitions:
+        run.write_arrays("transitions.npz", transitions)
+    for (noise, name), found in schedule_of.items():
+        content = {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()}
+        run.write_json(f"schedule-{name}-{noise}.json".replace(":", "-").replace("/", "-"), content)
+
+
+def _judged_on(task: Task) -> str:
+    return TEST if TEST in task.evaluate else VALIDATION
+
+
+def _parts(setting: Setting) -> tuple[Any, Any]:
+    return setting.prepared.splits.train, setting.prepared.splits.valid
+
+
+def _samples(prepared: Prepared) -> dict[str, int]:
+    splits = prepared.splits
+    parts = {"train": splits.train, "valid": splits.valid, "test": splits.test}
+    return {name: len(part) for name, part in parts.items() if part is not None}

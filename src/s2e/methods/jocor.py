@@ -1,0 +1,63 @@
+"""JoCoR (Wei et al., 2020): two networks with one loss, which also asks them to agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from s2e.errors import InvalidInput
+from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+
+
+@dataclass(frozen=True)
+class JoCoR:
+    """Two networks, trained together on the samples whose joint loss is small: labels both fit, and alike.
+
+    Attributes:
+        agreement: λ in [0, 1], the weight of agreeing with the peer against fitting the labels; the paper uses 0.9, and
+            0.85 for CIFAR-100.
+    """
+
+    name: ClassVar[str] = "jocor"
+    networks: ClassVar[int] = 2
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
+    may_select_nothing: ClassVar[bool] = False
+
+    agreement: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.agreement <= 1:
+            raise InvalidInput(f"`agreement` must lie in [0, 1], but got {self.agreement}.")
+
+    def objective(self, batch: Batch) -> Objective:
+        """Average the joint loss over the samples for which it is smallest, the same ones for both networks."""
+        with torch.no_grad():
+            losses = sample_cross_entropy(batch)
+            picked = smallest(self._joint_losses(batch.logits, losses), batch.keep)  # (P, B)
+            selected = picked.unsqueeze(1).expand_as(losses)  # (P, 2, B)
+        # The others are cut off before the loss: behind it a NaN would remain one, even multiplied by a gradient of 0.
+        weighed = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
+        joint = self._joint_losses(weighed.logits, sample_cross_entropy(weighed))  # (P, B)
+        # What is minimised is the sum over networks: with half for each it is the joint loss, once.
+        half = selected_mean(joint, picked, batch.keep) / 2  # (P,)
+        return Objective(half.unsqueeze(1).expand(-1, self.networks), losses, selected)
+
+    def _joint_losses(self, logits: Tensor, cross_entropies: Tensor) -> Tensor:
+        """ℓ = (1−λ)(CE₁ + CE₂) + λ(KL(p₁‖p₂) + KL(p₂‖p₁)) of every sample, (P, 2, B, C), (P, 2, B) -> (P, B)."""
+        return (1 - self.agreement) * cross_entropies.sum(dim=1) + self.agreement * _divergence(logits)
+
+
+def _divergence(logits: Tensor) -> Tensor:
+    """KL(p₁‖p₂) + KL(p₂‖p₁) = Σ_c (p₁ − p₂)(ln p₁ − ln p₂), no term of which is negative: (P, 2, B, C) -> (P, B).
+
+    The logarithm of 0 is held at a quarter of the lowest number there is: a class both networks rule out then adds
+    nothing, where ∞ − ∞ would not be a number, and the sum, at most twice as large, stays finite.
+    """
+    log_shares = functional.log_softmax(logits, dim=-1)
+    log_shares = log_shares.clamp(min=torch.finfo(log_shares.dtype).min / 4)
+    shares = log_shares.exp()
+    return ((shares[:, 0] - shares[:, 1]) * (log_shares[:, 0] - log_shares[:, 1])).sum(dim=-1)

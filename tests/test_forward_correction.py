@@ -1,0 +1,438 @@
+"""Forward correction against loops in plain Python, its equivalences, and the estimate of the transition matrix."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from s2e import noise
+from s2e.errors import InvalidInput
+from s2e.methods.forward_correction import (
+    ForwardCorrection,
+    check_transition,
+    default_percentile,
+    estimate_transition,
+)
+from s2e.methods.interface import Batch, Need
+from s2e.methods.standard import Standard
+
+P, B, C = 3, 16, 5
+LOPSIDED = [[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]]
+
+
+def drawn_matrices(members=P, classes=C, seed=0):
+    """Transition matrices that are far from symmetric, one for each member."""
+    return np.random.default_rng(seed).dirichlet(np.full(classes, 0.5), size=(members, classes))
+
+
+def batch_of(logits, labels, transition):
+    members, _, size, _ = logits.shape
+    everything = torch.full((members,), size)
+    shares = torch.ones(members, dtype=torch.float64)
+    return Batch(logits, labels, everything, shares, torch.tensor(0), transition=transition)
+
+
+def drawn_batch(transition, outputs=None, dtype=torch.float32, seed=0, spread=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    members, classes, _ = transition.shape
+    logits = spread * torch.randn(members, 1, B, outputs or classes, generator=generator, dtype=dtype)
+    labels = torch.randint(classes, (members, B), generator=generator)
+    return batch_of(logits.requires_grad_(), labels, torch.as_tensor(transition).to(dtype))
+
+
+def outcome(batch, method=None):
+    """Everything the method makes of a batch, with the gradient the engine takes of it."""
+    objective = (method or ForwardCorrection()).objective(batch)
+    (gradient,) = torch.autograd.grad(objective.loss.sum(), batch.logits)
+    return {**objective._asdict(), "gradient": gradient}
+
+
+# ------------------------------------------------------------------------------------------------- against slow oracles
+
+
+def slow_shares(row):
+    """Softmax of a list."""
+    exponentials = [math.exp(z - max(row)) for z in row]
+    return [e / sum(exponentials) for e in exponentials]
+
+
+def slow_loss(row, label, matrix):
+    return -math.log(sum(share * matrix[k][label] for k, share in enumerate(slow_shares(row))))
+
+
+def slow_gradient(row, label, matrix):
+    """Of one sample's loss by its logits: p_k − q_k, q_k ∝ p_k T_ky the probability of class k given the label."""
+    shares = slow_shares(row)
+    joint = [share * matrix[k][label] for k, share in enumerate(shares)]
+    return [share - part / sum(joint) for share, part in zip(shares, joint, strict=True)]
+
+
+def test_gradient_descent_equals_a_loop_over_members_and_samples():
+    generator = np.random.default_rng(0)
+    samples, features = 256, 4
+    inputs = generator.normal(size=(samples, features))
+    labels = generator.integers(0, C, size=(P, samples))  # every member has its own
+    matrices = drawn_matrices()  # and its own matrix
+    weights = generator.normal(size=(P, features, C))  # of linear networks
+    stacked = torch.tensor(weights, requires_grad=True)
+    for step in range(8):
+        index = np.arange(samples)[step * 32 : (step + 1) * 32]
+        logits = torch.einsum("bf,pfc->pbc", torch.from_numpy(inputs[index]), stacked).unsqueeze(1)
+        batch = batch_of(logits, torch.from_numpy(labels[:, index]), torch.from_numpy(matrices))
+        objective = ForwardCorrection().objective(batch)
+        (gradient,) = torch.autograd.grad(objective.loss.sum(), stacked)
+        assert objective.selected.all()
+        for member in range(P):
+            own = (inputs[index] @ weights[member]).tolist()
+            losses, expected = [], np.zeros((features, C))
+            for position, sample in enumerate(index):
+                label, matrix = labels[member, sample], matrices[member].tolist()
+                losses.append(slow_loss(own[position], label, matrix))
+                expected += np.outer(inputs[sample], slow_gradient(own[position], label, matrix)) / len(index)
+            np.testing.assert_allclose(objective.sample_losses[member, 0], losses, rtol=1e-10)
+            np.testing.assert_allclose(objective.loss[member, 0].item(), sum(losses) / len(losses), rtol=1e-10)
+            np.testing.assert_allclose(gradient[member], expected, rtol=1e-8, atol=1e-10)
+            weights[member] -= 0.5 * expected
+        with torch.no_grad():
+            stacked -= 0.5 * gradient
+        np.testing.assert_allclose(stacked.detach(), weights, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_value_and_gradient_are_those_of_the_naive_formula_where_that_one_works(dtype):
+    batch = drawn_batch(torch.from_numpy(drawn_matrices()), dtype=dtype)
+    predicted = torch.einsum("pkj,pmbk->pmbj", batch.transition, batch.logits.softmax(dim=-1))  # Tᵀp
+    naive = -predicted.gather(-1, batch.labels[:, None, :, None]).squeeze(-1).log()
+    (expected,) = torch.autograd.grad(naive.mean(dim=-1).sum(), batch.logits)
+    found = outcome(batch)
+    torch.testing.assert_close(found["sample_losses"], naive.detach())
+    torch.testing.assert_close(found["loss"], naive.mean(dim=-1))
+    torch.testing.assert_close(found["gradient"], expected)
+
+
+# --------------------------------------------------------------------------------------------------------- equivalences
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0, 1e3, 1e6])
+def test_with_the_identity_it_is_standard_training_even_where_probabilities_underflow(spread):
+    batch = drawn_batch(torch.eye(C).expand(P, C, C), spread=spread)
+    corrected, standard = outcome(batch), outcome(batch, Standard())
+    assert (standard["sample_losses"] > 100).any() or spread < 100  # e^-100 is no float32
+    for name, tensor in standard.items():
+        torch.testing.assert_close(corrected[name], tensor, rtol=1e-6, atol=1e-6)
+
+
+def test_a_permutation_of_the_classes_is_cross_entropy_against_the_class_that_was_renamed():
+    renamed = torch.tensor([2, 0, 1, 4, 3])  # class k is called renamed[k]
+    matrix = torch.eye(C)[renamed]
+    batch = drawn_batch(matrix.expand(P, C, C))
+    standard = outcome(batch._replace(labels=renamed.argsort()[batch.labels]), Standard())
+    for name, tensor in outcome(batch).items():
+        torch.testing.assert_close(tensor, standard[name], rtol=1e-6, atol=1e-6)
+
+
+def test_labels_drawn_regardless_of_the_class_teach_nothing():
+    found = outcome(drawn_batch(torch.full((P, C, C), 1 / C)))
+    torch.testing.assert_close(found["sample_losses"], torch.full((P, 1, B), math.log(C)))
+    torch.testing.assert_close(found["gradient"], torch.zeros(P, 1, B, C), rtol=0, atol=1e-7)
+
+
+def test_with_the_right_matrix_the_true_posterior_minimises_the_loss_over_noisy_labels():
+    posterior = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)  # of the true class at one point
+    noisy = (posterior @ torch.tensor(LOPSIDED, dtype=torch.float64)).tolist()
+    counts = [round(1000 * share) for share in noisy]  # the labels that 1000 people would give there
+    assert counts == pytest.approx([1000 * share for share in noisy])
+    labels = torch.tensor([label for label, count in enumerate(counts) for _ in range(count)])
+
+    def slope(matrix):
+        logits = posterior.log().expand(1, 1, 1000, 3).clone().requires_grad_()
+        objective = ForwardCorrection().objective(
+            batch_of(logits, labels.unsqueeze(0), torch.tensor([matrix], dtype=torch.float64))
+        )
+        (gradient,) = torch.autograd.grad(objective.loss.sum(), logits)
+        return gradient.sum(dim=-2).abs().max().item()  # all samples share the logits
+
+    assert slope(LOPSIDED) < 1e-12
+    assert slope(np.eye(3).tolist()) > 0.1  # without the correction the noise would be fitted
+    assert slope(np.transpose(LOPSIDED).tolist()) > 0.01
+
+
+@pytest.mark.parametrize("further", [1, 3])
+def test_further_outputs_count_as_classes_that_are_never_mislabelled(further):
+    matrices = torch.from_numpy(drawn_matrices()).float()
+    padded = torch.stack([torch.block_diag(matrix, torch.eye(further)) for matrix in matrices])
+    batch = drawn_batch(matrices, outputs=C + further)
+    whole = outcome(batch._replace(transition=padded))
+    for name, tensor in outcome(batch).items():
+        torch.testing.assert_close(tensor, whole[name], rtol=1e-6, atol=1e-6)
+
+
+# --------------------------------------------------------------------------------------------------------------- zeros
+
+
+def test_zeros_in_the_matrix_leave_value_and_gradient_finite_where_probabilities_underflow():
+    matrix = torch.tensor(LOPSIDED)
+    logits = torch.tensor([[0.0, 300.0, 600.0], [600.0, 300.0, 0.0], [300.0, -500.0, 300.0]])
+    labels = torch.tensor([0, 2, 0])
+    # Label 0 comes from class 0 (0.7) or 2 (0.25), label 2 from class 2 alone (0.5).
+    expected = [-math.log(0.25), 600 - math.log(0.5), -math.log(0.5 * 0.7 + 0.5 * 0.25)]
+    slopes = [[0, 0, 0], [1, 0, -1], [0.5 - 0.7 / 0.95, 0, 0.5 - 0.25 / 0.95]]
+    batch = batch_of(logits[None, None].requires_grad_(), labels[None], matrix[None])
+    found = outcome(batch)
+    torch.testing.assert_close(found["sample_losses"][0, 0], torch.tensor(expected), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(3 * found["gradient"][0, 0], torch.tensor(slopes), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_label_that_no_class_is_given_has_a_finite_loss_and_pulls_the_network_nowhere(dtype):
+    matrix = torch.tensor([[0.8, 0.2, 0.0], [0.3, 0.7, 0.0], [0.5, 0.5, 0.0]], dtype=dtype)
+    logits = torch.tensor([[3.0, -1.0, 0.5], [3.0, -1.0, 0.5], [0.0, 500.0, -500.0]], dtype=dtype)
+    labels = torch.tensor([2, 0, 2])
+    found = outcome(batch_of(logits[None, None].requires_grad_(), labels[None], matrix[None]))
+    impossible = -math.log(torch.finfo(dtype).tiny)
+    others = slow_loss(logits[1].tolist(), 0, matrix.tolist())
+    expected = torch.tensor([impossible, others, impossible], dtype=dtype)
+    torch.testing.assert_close(found["sample_losses"][0, 0], expected)
+    torch.testing.assert_close(found["gradient"][0, 0, [0, 2]], torch.zeros(2, 3, dtype=dtype), rtol=0, atol=1e-6)
+    slope = torch.tensor(slow_gradient(logits[1].tolist(), 0, matrix.tolist()), dtype=dtype) / 3
+    torch.testing.assert_close(found["gradient"][0, 0, 1], slope)
+
+
+def test_a_member_with_an_impossible_label_does_not_lift_the_zeros_of_the_others():
+    empty_column = torch.tensor([[0.8, 0.2, 0.0], [0.3, 0.7, 0.0], [0.5, 0.5, 0.0]])
+    logits = torch.tensor([0.0, 0.0, -400.0]).expand(2, 1, 1, 3).clone().requires_grad_()
+    labels = torch.full((2, 1), 2)
+    losses = outcome(batch_of(logits, labels, torch.stack([empty_column, torch.eye(3)])))["sample_losses"]
+    torch.testing.assert_close(losses[1, 0, 0].item(), 400 + math.log(2))
+
+
+def test_a_matrix_that_is_not_a_number_shows_in_the_loss():
+    batch = drawn_batch(torch.full((1, C, C), math.nan))
+    assert ForwardCorrection().objective(batch).loss.isnan().all()
+
+
+# ------------------------------------------------------------------------------------------- what the engine relies on
+
+
+def test_it_declares_what_it_needs_and_equals_itself():
+    method = ForwardCorrection()
+    assert (method.name, method.networks, method.may_select_nothing) == ("f-correction", 1, False)
+    assert method.needs == {Need.TRANSITION}
+    assert method == ForwardCorrection()
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.float64])
+def test_the_objective_has_the_shapes_and_types_of_the_logits_whatever_the_matrix_is(given):
+    batch = drawn_batch(torch.from_numpy(drawn_matrices()))
+    objective = ForwardCorrection().objective(batch._replace(transition=batch.transition.to(given)))
+    assert objective.loss.shape == (P, 1)
+    assert objective.sample_losses.shape == objective.selected.shape == (P, 1, B)
+    assert objective.loss.dtype == objective.sample_losses.dtype == torch.float32
+    assert objective.selected.dtype == torch.bool
+    assert objective.selected.all()
+    assert objective.loss.requires_grad
+    assert not objective.sample_losses.requires_grad
+
+
+def test_a_member_alone_has_the_outcome_it_has_among_others_exactly():
+    batch = drawn_batch(torch.from_numpy(drawn_matrices()))
+    together = outcome(batch)
+    for member in range(P):
+        part = slice(member, member + 1)
+        own = batch.logits[part].detach().clone().requires_grad_()
+        alone = outcome(batch_of(own, batch.labels[part], batch.transition[part].clone()))
+        for name, tensor in alone.items():
+            torch.testing.assert_close(tensor, together[name][part], rtol=0, atol=0)
+
+
+def test_what_happens_to_one_member_leaves_the_others_alone_and_shows_in_its_own_loss():
+    batch = drawn_batch(torch.from_numpy(drawn_matrices()))
+    before = outcome(batch)
+    logits = batch.logits.detach().clone()
+    logits[1] = math.nan
+    after = outcome(batch._replace(logits=logits.requires_grad_()))
+    assert after["loss"][1].isnan().all()
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name][[0, 2]], tensor[[0, 2]], rtol=0, atol=0)
+
+
+def test_nothing_it_was_given_is_changed():
+    batch = drawn_batch(torch.from_numpy(drawn_matrices()))
+    before = [tensor.detach().clone() for tensor in batch[:6]]
+    ForwardCorrection().objective(batch)
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(batch[:6], before, strict=True))
+
+
+def test_no_shape_and_no_branch_depends_on_values_as_a_captured_step_demands():
+    batch = drawn_batch(torch.from_numpy(drawn_matrices()))
+    without_values = Batch(*(tensor.detach().to("meta") for tensor in batch[:6]))
+    objective = ForwardCorrection().objective(without_values._replace(logits=without_values.logits.requires_grad_()))
+    objective.loss.sum().backward()
+    assert objective.selected.shape == (P, 1, B)
+
+
+def test_a_batch_without_a_matrix_is_refused():
+    batch = drawn_batch(torch.from_numpy(drawn_matrices()))
+    with pytest.raises(InvalidInput, match="`transition` must be given for f-correction, but got none"):
+        ForwardCorrection().objective(batch._replace(transition=None))
+
+
+# ------------------------------------------------------------------------------------------------ estimating the matrix
+
+
+def slow_estimate(probabilities, percent=None):
+    """Sort, bound and pick for each class, with whole numbers for the place of the percentile."""
+    rows = []
+    for label in range(len(probabilities[0])):
+        values = [prediction[label] for prediction in probabilities]
+        candidates = list(range(len(values)))
+        if percent is not None:
+            bound = sorted(values)[-(-percent * (len(values) - 1) // 100)]  # rounded up: the next sample above
+            candidates = [place for place in candidates if 0 < values[place] < bound] or candidates
+        best = candidates[0]
+        for place in candidates:
+            if values[place] > values[best]:
+                best = place
+        rows.append([value / sum(probabilities[best]) for value in probabilities[best]])
+    return rows
+
+
+@pytest.mark.parametrize("percent", [None, 0, 50, 97, 100])
+@pytest.mark.parametrize(("samples", "classes"), [(500, 4), (101, 3), (34, 6), (3, 7), (1, 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_estimate_equals_sorting_and_picking_for_each_class(percent, samples, classes, dtype):
+    generator = np.random.default_rng(samples)
+    drawn = generator.dirichlet(np.full(classes, 0.7), size=samples).astype(dtype)
+    coarse = np.round(drawn + 0.05, 1).astype(dtype)  # many ties
+    for probabilities in (drawn, coarse):
+        found = estimate_transition(probabilities, percentile=percent)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, slow_estimate(probabilities.astype(np.float64).tolist(), percent), rtol=1e-12)
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_the_most_confident_predictions_are_taken_for_outliers():
+    share = np.linspace(0.01, 0.99, 101)
+    probabilities = np.stack([share, 1 - share], axis=1)
+    assert estimate_transition(probabilities)[0, 0] == pytest.approx(share[96])  # three above it and the bound itself
+    assert estimate_transition(probabilities, percentile=None)[0, 0] == pytest.approx(share[100])
+
+
+def test_predictions_that_are_all_equal_are_every_row():
+    row = np.array([0.2, 0.5, 0.3])
+    for percentile in (97.0, None):
+        np.testing.assert_allclose(
+            estimate_transition(np.tile(row, (50, 1)), percentile=percentile), np.tile(row, (3, 1))
+        )
+
+
+def test_of_equal_probabilities_the_first_sample_is_taken():
+    probabilities = np.array([[0.1, 0.8, 0.1], [0.6, 0.3, 0.1], [0.6, 0.1, 0.3], [0.2, 0.4, 0.4]])
+    np.testing.assert_allclose(estimate_transition(probabilities, percentile=None)[0], probabilities[1])
+
+
+@pytest.mark.parametrize("shown", [1, 5, 6])  # up to 5 of 200 its 97th percentile is 0, with 6 only zeros lie below it
+def test_a_class_that_almost_no_sample_shows_is_read_off_its_best_sample(shown):
+    probabilities = np.tile([0.6, 0.4, 0.0], (200, 1))
+    probabilities[:100] = [0.4, 0.6, 0.0]
+    for place in range(shown):
+        probabilities[7 + place] = [0.1, 0.2 + 0.1 * place, 0.7 - 0.1 * place]
+    np.testing.assert_allclose(estimate_transition(probabilities)[2], [0.1, 0.2, 0.7])
+
+
+def test_a_class_that_no_sample_shows_is_read_off_the_first():
+    probabilities = np.array([[0.3, 0.7, 0.0], [0.6, 0.4, 0.0], [0.5, 0.5, 0.0]])
+    for percentile in (97.0, None):
+        np.testing.assert_allclose(estimate_transition(probabilities, percentile=percentile)[2], [0.3, 0.7, 0.0])
+
+
+def test_predictions_are_normalised_and_left_as_they_were():
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(4), size=200)
+    before = probabilities.copy()
+    scaled = estimate_transition(0.5 * probabilities)
+    np.testing.assert_allclose(scaled, estimate_transition(probabilities), rtol=1e-12)
+    np.testing.assert_array_equal(probabilities, before)
+
+
+def test_leading_dimensions_are_separate_estimates_and_nan_stays_in_its_own():
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(4), size=(2, 3, 100))
+    probabilities[1, 0] = math.nan  # a network that diverged
+    for percentile in (97.0, None):
+        found = estimate_transition(probabilities, percentile=percentile)
+        assert found.shape == (2, 3, 4, 4)
+        assert np.isnan(found[1, 0]).all()
+        for place in [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)]:
+            np.testing.assert_array_equal(
+                found[place], estimate_transition(probabilities[place], percentile=percentile)
+            )
+
+
+@pytest.mark.parametrize("matrix", [noise.symmetric(4, 0.5), noise.pair(4, 0.45), noise.asymmetric(LOPSIDED)])
+def test_where_every_class_has_a_sure_sample_the_true_posterior_gives_the_noise_matrix_away(matrix):
+    classes = len(matrix)
+    posterior = np.random.default_rng(0).dirichlet(np.ones(classes), size=300)  # of the true class
+    posterior[::60][:classes] = np.eye(classes)
+    found = estimate_transition(posterior @ matrix, percentile=None)
+    np.testing.assert_allclose(found, matrix, atol=1e-12)
+
+
+@pytest.mark.parametrize("matrix", [noise.symmetric(4, 0.5), noise.pair(4, 0.45), noise.asymmetric(LOPSIDED)])
+def test_with_the_percentile_the_true_posterior_comes_close_to_the_noise_matrix(matrix):
+    classes = len(matrix)
+    posterior = np.random.default_rng(0).dirichlet(np.full(classes, 0.05), size=20_000)  # most classes almost sure
+    found = estimate_transition(posterior @ matrix, percentile=97.0)
+    np.testing.assert_allclose(found, matrix, atol=0.01)
+
+
+@pytest.mark.parametrize(("classes", "percentile"), [(2, 97.0), (10, 97.0), (99, 97.0), (100, None), (1000, None)])
+def test_outliers_are_dropped_with_fewer_than_a_hundred_classes(classes, percentile):
+    assert default_percentile(classes) == percentile
+
+
+@pytest.mark.parametrize("shape", [(4,), (0, 4), (5, 1), (5, 0)])
+def test_predictions_of_no_sample_or_no_choice_are_refused(shape):
+    with pytest.raises(InvalidInput, match=r"`probabilities` must be \(N, C\) .* but got the shape"):
+        estimate_transition(np.zeros(shape))
+
+
+@pytest.mark.parametrize("bad", [[-0.1, 1.1], [math.inf, 0.0], [0.0, 0.0]])
+def test_predictions_that_are_no_probabilities_are_refused(bad):
+    with pytest.raises(InvalidInput, match="`probabilities` must hold a prediction for each sample, but got"):
+        estimate_transition(np.array([[0.4, 0.6], bad]))
+
+
+@pytest.mark.parametrize("percentile", [-1.0, 100.5, math.nan])
+def test_a_percentile_that_is_none_is_refused(percentile):
+    with pytest.raises(InvalidInput, match=r"`percentile` must lie in \[0, 100\] or be None, but got"):
+        estimate_transition(np.full((3, 2), 0.5), percentile=percentile)
+
+
+# ---------------------------------------------------------------------------------------------------- checking a matrix
+
+
+def test_a_given_matrix_is_taken_and_its_rounding_mended():
+    np.testing.assert_array_equal(check_transition(np.eye(3), 3), np.eye(3))
+    third = [[0.333, 0.333, 0.333]] * 3
+    found = check_transition(third, 3)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, np.full((3, 3), 1 / 3), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "complaint"),
+    [
+        (np.ones((2, 3)) / 3, r"`matrix` must be square with at least two classes, but got the shape \(2, 3\)"),
+        (np.ones((1, 2, 2)) / 2, r"`matrix` must be square"),
+        (np.eye(4), r"`matrix` must be 3 × 3 for these data, but got 4 × 4\."),
+        ([[1.5, -0.5, 0], [0, 1, 0], [0, 0, 1]], "`matrix` must hold probabilities, but got negative"),
+        ([[math.nan, 1, 0], [0, 1, 0], [0, 0, 1]], "`matrix` must hold probabilities, but got negative or non-finite"),
+        ([[0.9, 0.05, 0], [0, 1, 0], [0, 0, 1]], "`matrix` must have rows that sum to 1, .* but row 0 sums to 0.95"),
+        ("three", "`matrix` must be C rows of C numbers"),
+    ],
+)
+def test_a_matrix_that_is_no_transition_matrix_is_refused(matrix, complaint):
+    with pytest.raises(InvalidInput, match=complaint):
+        check_transition(matrix, 3)
