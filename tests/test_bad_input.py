@@ -25,7 +25,7 @@ from s2e.progress import Bars
 from s2e.records import Curves
 from s2e.runs import CONFIG, TEMPORARY, Run
 from s2e.samplers import sampler
-from s2e.searching import SearchPlan, ask, best, epochs_left, open_study, search_schedule
+from s2e.searching import Search, SearchPlan, ask, best, epochs_left, open_study, search_schedule
 from s2e.spaces import SPACES
 from s2e.tasks import Progress, Task
 
@@ -245,7 +245,7 @@ def test_the_epochs_announced_for_an_extended_search_are_those_it_trains() -> No
     study = in_memory()
     search_schedule(a_task(), a_plan(trials=5), study)
     extended, trained = a_plan(trials=8), []
-    announced = epochs_left(study, extended, EPOCHS)
+    announced = epochs_left([Search(extended, study)], EPOCHS)
     search_schedule(a_task(), extended, study, on_epoch=trained.append)
     assert announced == len(trained)
 

@@ -432,6 +432,6 @@ def test_a_real_process_writes_no_escape_codes_and_no_warnings_into_pipes(work: 
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     expected = (
-        r"search: 6 epochs\ngeneration 1/2, trial 2/4: .*\ngeneration 2/2, trial 4/4: .*\nfinal training: 6 epochs\n"
+        r"search: 6 epochs\ngeneration 1/2, trial 2/4: .*\ngeneration 2/2, trial 4/4: .*\nfinal training: 3 epochs\n"
     )
     assert re.fullmatch(expected, done.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import re
@@ -9,11 +10,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from s2e.figures import (
     STYLES,
@@ -134,6 +137,11 @@ def names_in(figure: Any) -> list[str]:
 
 def lines_of(axes: Any) -> list[Any]:
     return list(axes.get_lines())
+
+
+def drawn(figure: Any) -> None:
+    """Lay the figure out and paint it; the canvas it is born with does neither."""
+    FigureCanvasAgg(figure).draw()
 
 
 # Bands
@@ -305,6 +313,7 @@ def test_a_method_looks_the_same_in_every_figure_and_legend(methods: list[str]) 
     for method, line, sample in zip(methods, lines_of(figure.axes[0]), legend_of(figure).get_lines(), strict=True):
         style = style_of(method)
         assert line.get_color() == sample.get_color() == style.color
+        assert line.get_zorder() == style.layer
         assert line.get_linewidth() == sample.get_linewidth() == style.width
         pattern = (0, [length * style.width for length in style.dashes] or None)  # dashes grow with the width
         assert line._dash_pattern == pattern
@@ -332,12 +341,15 @@ def test_axes_say_what_they_show_once_in_a_row() -> None:
     assert {axes.get_xlabel() for axes in figure.axes} == {"epoch"}
 
 
-def test_shares_are_written_as_percent_and_epochs_as_whole_numbers() -> None:
-    figure = draw_bands([a_band(values=[0.5, 0.6, 0.7])], label="test accuracy")
-    figure.canvas.draw()
+@pytest.mark.parametrize("epochs", [1, 2, 3, 40])
+def test_shares_are_written_as_percent_and_epochs_as_whole_numbers(epochs: int) -> None:
+    figure = draw_bands([a_band(values=[0.6] * epochs)], label="test accuracy")
+    drawn(figure)
     (axes,) = figure.axes
     assert "60%" in [label.get_text() for label in axes.get_yticklabels()]
-    assert all(re.fullmatch(r"−?\d+", label.get_text()) for label in axes.get_xticklabels())
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert "0" in ticks
+    assert all(re.fullmatch(r"−?\d+", tick) for tick in ticks)
 
 
 def test_every_band_has_its_line_and_its_area_in_the_panel_of_its_noise() -> None:
@@ -495,8 +507,6 @@ def overlaps(figure: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("panels", [1, 2, 3, 5])
 @pytest.mark.parametrize("kind", ["bands", "diverged", "keep rates"])
 def test_no_text_lies_on_another_or_is_cut_off(panels: int, kind: str) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     noises = [f"symmetric:0.{number + 1}" for number in range(panels)]
     fallen = (
         [(noise, method, 0) for noise in noises for method in ("jocor", "coteaching+")] if kind == "diverged" else []
@@ -506,7 +516,7 @@ def test_no_text_lies_on_another_or_is_cut_off(panels: int, kind: str) -> None:
         figure = draw_keep_rates(keep_rate_curves(made))
     else:
         figure = draw_bands(bands(made, "accuracy"), label="test accuracy")
-    FigureCanvasAgg(figure).draw()
+    drawn(figure)
     assert overlaps(figure) == []
     heights = [axes.get_window_extent().height / figure.dpi for axes in figure.axes]
     assert min(heights) > 1.2, "the legend must not squeeze the panels"
@@ -516,7 +526,7 @@ def test_a_dollar_in_a_name_is_a_dollar() -> None:
     noise = "asymmetric:$cost_{$.csv"
     files = figure_files(given([[0.5, 0.6]], noise=noise, keep_rates=np.ones(2)))
     figure = draw_bands([a_band(noise, diverged=1)], label="test accuracy")
-    figure.canvas.draw()
+    drawn(figure)
     assert len(files) == 6
     assert figure.axes[0].get_title() == "asymmetric noise, $cost_{$.csv"
 
@@ -596,9 +606,6 @@ print(hashlib.sha256(files["accuracy.svg"]).hexdigest())
 
 
 def test_matplotlib_is_imported_when_drawing_and_pyplot_never_and_every_process_draws_the_same() -> None:
-    import hashlib
-    from pathlib import Path
-
     program = PROGRAM.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -241,6 +241,18 @@ def test_a_class_that_one_network_rules_out_leaves_a_sample_as_far_apart_as_can_
     assert objective.selected.nonzero().tolist() == [[0, 0, 3], [0, 1, 3]]
 
 
+def test_networks_that_rule_out_what_the_other_is_sure_of_still_fit_labels_where_only_the_fit_counts():
+    batch = drawn_batch(2, members=1)
+    logits = batch.logits.detach().clone()
+    labels = batch.labels.clone()
+    labels[0, 3] = 2
+    never = -math.inf
+    logits[0, :, 3] = torch.tensor([[20.0, never, 0.0, never, never], [never, 20.0, 0.0, never, never]])
+    made = outcome(JoCoR(agreement=0.0), batch._replace(logits=leaf(logits), labels=labels, keep=torch.tensor([B])))
+    torch.testing.assert_close(made["loss"].sum(), functional.cross_entropy(logits[0].mT, labels.expand(2, B)) * 2)
+    assert made["gradient"].isfinite().all()
+
+
 @pytest.mark.parametrize("agreement", [-0.1, 1.0001, math.nan, math.inf])
 def test_an_agreement_that_is_no_share_is_refused(agreement):
     with pytest.raises(InvalidInput, match=rf"^`agreement` must lie in \[0, 1\], but got {agreement}\.$"):

@@ -39,7 +39,7 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["__init__", "__main__"],
 ]
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
-HEAVY = ["torch", "optuna", "sklearn", "scipy", "pandas"]
+HEAVY = ["torch", "optuna", "sklearn", "scipy", "pandas", "matplotlib"]
 FILES = sorted(ROOT.rglob("*.py"))
 EVERY_FILE = pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 

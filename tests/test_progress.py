@@ -61,7 +61,7 @@ def test_elsewhere_than_on_a_terminal_there_is_one_plain_line_for_a_stage_and_fo
             for epoch in range(1, 7):
                 watch.epoch(after_epoch(epoch))
             clock.now += 7
-            watch.generation(GenerationDone(4 * generation, 8, 4, 0.4 + 0.05 * generation))
+            watch.generation(GenerationDone(4 * generation, 8, 4, (0.4 + 0.05 * generation,)))
         watch.stage("final training", 6)
     assert text.getvalue().splitlines() == [
         "search: 12 epochs",
@@ -100,7 +100,7 @@ def test_a_stage_counts_its_own_time(clock: Clock) -> None:
     clock.now += 1000
     lines.stage("search", 6)
     clock.now += 3
-    lines.generation(GenerationDone(4, 4, 4, 1.0))
+    lines.generation(GenerationDone(4, 4, 4, (1.0,)))
     assert text.getvalue().splitlines()[-1] == (
         "generation 1/1, trial 4/4: best validation accuracy 100.00%, 3 s, about 0 s left"
     )
@@ -116,7 +116,7 @@ def test_on_a_terminal_there_is_a_bar_with_the_best_so_far() -> None:
         watch.stage("search", 6)
         for epoch in range(1, 7):
             watch.epoch(after_epoch(epoch))
-        watch.generation(GenerationDone(4, 8, 4, 0.46078))
+        watch.generation(GenerationDone(4, 8, 4, (0.46078,)))
         watch.stage("final training", 6)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue())
     assert ESCAPE in text.getvalue()

@@ -21,7 +21,7 @@ from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.methods import Coteaching, MentorNet, Method, Standard
 from s2e.records import LAST_EPOCHS
 from s2e.samplers import sampler
-from s2e.searching import GenerationDone, SearchPlan, best, epochs_left, finished, open_study, search_schedule
+from s2e.searching import GenerationDone, Search, SearchPlan, best, epochs_left, finished, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import SPACES
 from s2e.tasks import Task
@@ -101,7 +101,7 @@ def test_a_trial_is_its_point_trained_alone_from_the_seed_of_its_number() -> Non
     search_schedule(a_task(), plan, study)
     for number in (1, K + 1):
         trial = study.trials[number]
-        members = searching._members([trial], a_task(), plan)
+        members = searching._members([trial], a_task(), Search(plan, study))
         assert members[0].seed == derive(plan.seed, "trial", number)
         alone = train_population(a_task(), members).curves.last("valid")[0]
         assert trial.values[0] == 1 - alone
@@ -129,15 +129,15 @@ def test_generations_are_told_with_the_best_so_far() -> None:
     study, told = in_memory(), []
     search_schedule(a_task(), a_plan(trials=2 * K + 1), study, on_generation=told.append)
     errors = [trial.values[0] for trial in study.trials]
-    assert told == [GenerationDone(n, 2 * K + 1, K, 1 - min(errors[:n])) for n in (K, 2 * K, 2 * K + 1)]
+    assert told == [GenerationDone(n, 2 * K + 1, K, (1 - min(errors[:n]),)) for n in (K, 2 * K, 2 * K + 1)]
 
 
 def test_the_epochs_announced_are_the_epochs_trained() -> None:
     study, plan, epochs = in_memory(), a_plan(trials=2 * K + 1), []
-    announced = epochs_left(study, plan, EPOCHS)
+    announced = epochs_left([Search(plan, study)], EPOCHS)
     search_schedule(a_task(), plan, study, on_epoch=epochs.append)
     assert announced == len(epochs) == 3 * EPOCHS
-    assert epochs_left(study, plan, EPOCHS) == 0
+    assert epochs_left([Search(plan, study)], EPOCHS) == 0
 
 
 # Determinism

@@ -105,9 +105,12 @@ def test_a_table_says_what_nobody_knows() -> None:
     assert caption(lines)[1] == "share of wrong labels unknown"
 
 
-def test_a_table_without_any_known_accuracy_can_be_printed() -> None:
-    (lines,) = printed(a_result(a_row(last_10_epochs=figure(None), best_epoch=figure(None))))
+def test_accuracies_that_nobody_knows_are_no_obstacle() -> None:
+    unknown = a_row("standard", last_10_epochs=figure(None), best_epoch=figure(None))
+    (lines,) = printed(a_result(unknown))
     assert body(lines)[0][1:3] == ["unknown", "unknown"]
+    (lines,) = printed(a_result(unknown, a_row()))
+    assert [row[1] for row in body(lines)] == ["unknown", "84.47 ± 0.31"]
 
 
 def test_trainings_that_diverged_are_counted_beside_the_method() -> None:

@@ -19,10 +19,10 @@ from s2e.networks import Factory, reference_network
 from s2e.records import Curves, Dynamics
 from s2e.samplers import sampler as sampler_of
 from s2e.schedules import check_schedule
-from s2e.searching import VALIDATION, GenerationDone, SearchPlan, open_study, search_schedule
+from s2e.searching import GenerationDone, SearchPlan, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import space as space_of
-from s2e.tasks import Member, Progress, Task
+from s2e.tasks import VALIDATION, Member, Progress, Task
 from s2e.training import train_population
 
 

@@ -24,11 +24,11 @@ from s2e.preparation import DataOptions, Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.samplers import sampler
-from s2e.searching import CHANGEABLE, VALIDATION, Search, SearchPlan, epochs_left, open_study, search_schedule
+from s2e.searching import CHANGEABLE, Search, SearchPlan, epochs_left, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import space
 from s2e.stages import populations_needed, train_in_stages
-from s2e.tasks import Member, Task, Trained, check
+from s2e.tasks import VALIDATION, Member, Task, Trained, check
 from s2e.workplace import Place, Watch, begin, ending
 
 TEST = "test"

@@ -32,11 +32,11 @@ from s2e.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 from s2e.runs import CONFIG, Run
 from s2e.samplers import sampler
-from s2e.searching import VALIDATION, Found, Search, SearchPlan, epochs_left, open_study, search_schedules
+from s2e.searching import Found, Search, SearchPlan, epochs_left, open_study, search_schedules
 from s2e.seeds import derive
 from s2e.spaces import space
 from s2e.stages import populations_needed, train_in_stages
-from s2e.tasks import Member, Task, Trained, check
+from s2e.tasks import VALIDATION, Member, Task, Trained, check
 from s2e.workplace import Place, Watch, begin, ending
 
 CHANGEABLE = frozenset({"methods"})

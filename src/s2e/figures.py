@@ -269,7 +269,7 @@ def _panels(noises: Iterable[str], label: str) -> tuple[Figure, dict[str, Axes]]
         axes = figure.add_subplot(rows, columns, position + 1)
         axes.set_title(_wrapped(noise_title(noise), 40), parse_math=False)
         axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
         axes.margins(x=0.01)

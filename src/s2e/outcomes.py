@@ -203,9 +203,9 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return round(float(value), 6) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return "" if math.isnan(value) else round(float(value), 6)
+    return value  # None is written as nothing
 
 
 # To one .npz file and back
@@ -222,19 +222,13 @@ def arrays(outcomes: Sequence[Outcome]) -> dict[str, NDArray[Any]]:
         raise InvalidInput(
             f"`outcomes` must have the same number of epochs, but got {' and '.join(map(str, lengths))}."
         )
-    epochs = lengths[0] if lengths else 0
-
-    def stacked(rows: Iterable[Floats]) -> Floats:
-        return np.array(list(rows), dtype=np.float64).reshape(len(outcomes), epochs)  # (A, T), also where A = 0
-
-    unknown = np.full(epochs, np.nan)
-    rates = (unknown if outcome.keep_rates is None else outcome.keep_rates for outcome in outcomes)
+    rates = [np.full(lengths[0], np.nan) if one.keep_rates is None else one.keep_rates for one in outcomes]
     return {
-        **{name: np.array([getattr(outcome, name) for outcome in outcomes], dtype=np.str_) for name in _TEXTS},
-        "seed": np.array([outcome.seed for outcome in outcomes], dtype=np.int64),
-        "diverged": np.array([outcome.diverged for outcome in outcomes], dtype=np.bool_),
-        **{name: stacked(getattr(outcome, name) for outcome in outcomes) for name in _CURVES},
-        "keep_rates": stacked(rates),
+        **{name: np.array([getattr(one, name) for one in outcomes], dtype=np.str_) for name in _TEXTS},
+        "seed": np.array([one.seed for one in outcomes], dtype=np.int64),
+        "diverged": np.array([one.diverged for one in outcomes], dtype=np.bool_),
+        **{name: np.array([getattr(one, name) for one in outcomes], dtype=np.float64) for name in _CURVES},
+        "keep_rates": np.array(rates, dtype=np.float64),
     }
 
 

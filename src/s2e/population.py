@@ -19,7 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vmap
 
@@ -129,12 +131,16 @@ class Population:
 
     def state(self) -> dict[str, Tensor]:
         """Return weights and buffers of all networks, {name: (G, ...)}, detached and on the CPU."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in {**self.parameters, **self.buffers}.items()}
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights and buffers of all networks, {name: (G, ...)}, as they are used."""
+        return {**self.parameters, **self.buffers}
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over weights and buffers of G networks, {name: (G, ...)}."""
-        for name, tensor in {**self.parameters, **self.buffers}.items():
+        for name, tensor in self.tensors().items():
             tensor.copy_(state[name])
 
     def _forward_once(self, inputs: Tensor) -> Tensor:
@@ -191,6 +197,33 @@ class Population:
             logits = self._forward_once(inputs)
         self._tried = True
         return logits
+
+
+class BestEpochs:
+    """Copies of the networks as they were at the best epoch of the member they belong to.
+
+    Args:
+        population: G networks.
+        networks: how many of them belong to each of the P members.
+    """
+
+    def __init__(self, population: Population, networks: Sequence[int]) -> None:
+        self._population = population
+        self._owners = np.repeat(np.arange(len(networks)), networks)  # (G,)
+        self._best = np.full(len(networks), -np.inf)
+        self._copies = {name: tensor.detach().clone() for name, tensor in population.tensors().items()}
+
+    def update(self, scores: NDArray[np.float64]) -> None:
+        """Take over the networks of members that score better than ever, (P,); of equal epochs the first stays."""
+        improved = scores > self._best
+        self._best = np.where(improved, scores, self._best)
+        rows = torch.from_numpy(np.flatnonzero(improved[self._owners])).to(self._population.device)
+        for name, tensor in self._population.tensors().items():
+            self._copies[name][rows] = tensor.detach()[rows]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the copies, {name: (G, ...)}, on the CPU."""
+        return {name: tensor.cpu() for name, tensor in self._copies.items()}
 
 
 def _seeded(factory: Factory, seed: int) -> nn.Module:

@@ -9,9 +9,11 @@
 | dynamics.npz | what happened to every training sample in it |
 | model.safetensors | weights of the final classifier |
 | result.json | the figures |
-| outcomes.npz, results.csv, curves.csv, *.png, *.svg | of a comparison: every training, and figures of them |
-| transition.csv, transitions.npz | transition matrices that were estimated |
 | .lock | held by the process that works on the run |
+
+A training by forward correction adds transition.csv. A comparison has config.json, study.db and result.json too, and
+outcomes.npz (every training that is finished), results.csv and curves.csv (the same for a spreadsheet), figures as .png
+and .svg, schedule-METHOD-NOISE.json for what was searched, and transitions.npz.
 """
 
 from __future__ import annotations

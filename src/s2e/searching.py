@@ -27,7 +27,8 @@ from s2e.records import Curves
 from s2e.samplers import SamplerFactory
 from s2e.seeds import derive
 from s2e.spaces import Space
-from s2e.tasks import Member, Progress, Task
+from s2e.surrogate import CurveModel, landmarks
+from s2e.tasks import VALIDATION, Member, Progress, Task
 from s2e.training import train_population
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,9 @@ log = logging.getLogger(__name__)
 CHANGEABLE = frozenset({"trials", "baselines", "restarts"})
 """Settings that may change when a search is continued: they decide how long it goes on and what comes after it."""
 
-VALIDATION = "valid"
-"""Name under which a task evaluates the validation part; the only thing a search looks at."""
+
+ENOUGH_TO_EXPECT = 12
+"""Trials from which on a model of them says what to expect of a schedule."""
 
 
 @dataclass(frozen=True)
@@ -244,11 +246,21 @@ def _draft(study: optuna.Study) -> optuna.Study:
 
 
 def best(study: optuna.Study, space: Space, epochs: int) -> Found:
-    """Return the trial with the smallest validation error, the earliest of equals."""
-    trial = min(_complete(study), key=lambda trial: (trial.values[0], trial.number))
-    point = _point(trial, space)
-    schedule = space.decode(point[None], epochs)[0]
-    return Found(schedule, point, 1.0 - float(trial.values[0]), trial.number)
+    """Return the trial with the smallest expected validation error, the earliest of equals.
+
+    The error of a single training is partly luck, and the smallest of many is mostly lucky. What is expected of a
+    schedule is therefore judged by a model of all trials, once there are enough of them; before, by its own error.
+    """
+    trials = sorted(_complete(study), key=lambda trial: trial.number)
+    points = np.stack([_point(trial, space) for trial in trials])  # (n, D)
+    errors = np.array([float(trial.values[0]) for trial in trials])
+    expected = errors
+    if len(trials) >= ENOUGH_TO_EXPECT:
+        curves = space.decode(points, epochs, at=landmarks(epochs))
+        expected, _ = CurveModel(curves, errors).predict(curves)
+    chosen = int(expected.argmin())
+    schedule = space.decode(points[chosen][None], epochs)[0]
+    return Found(schedule, points[chosen], 1.0 - float(errors[chosen]), trials[chosen].number)
 
 
 def _members(trials: Sequence[FrozenTrial], task: Task, search: Search) -> list[Member]:

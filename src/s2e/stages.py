@@ -1,7 +1,9 @@
 """Methods that take two trainings: the first one's networks give what the second one needs.
 
 Forward correction needs a transition matrix. A member that brings none is trained twice, from the same weights: with
-plain cross-entropy, which gives the matrix, and with the loss corrected by it.
+plain cross-entropy, which gives the matrix, and with the loss corrected by it. The matrix is read off the first network
+at its best validation epoch, where there is validation: in the end it has memorised the wrong labels, predicts each
+of them with certainty, and the matrix would be the identity.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from s2e.feed import scaled
 from s2e.methods import Need, Standard, default_percentile, estimate_transition
 from s2e.population import Population
-from s2e.tasks import Member, Progress, Task, Trained
+from s2e.tasks import VALIDATION, Member, Progress, Task, Trained
 from s2e.training import train_population
 
 PREDICTED_ROWS = 1 << 16
@@ -50,7 +52,8 @@ def train_in_stages(
         if _training(task, plain) not in served_by:
             served_by[_training(task, plain)] = len(first)
             first.append(plain)
-    trained = train_population(task, first, on_epoch=on_epoch)
+    remembered = VALIDATION if VALIDATION in task.evaluate else None
+    trained = train_population(replace(task, remember_best=remembered), first, on_epoch=on_epoch)
     sources = [served_by[_training(task, replace(members[place], method=Standard()))] for place in waiting]
     matrices = estimated_transitions(task, trained, sources)
     second = [replace(members[place], transition=matrix) for place, matrix in zip(waiting, matrices, strict=True)]
@@ -68,9 +71,9 @@ def populations_needed(task: Task, members: Sequence[Member]) -> int:
 
 def estimated_transitions(task: Task, trained: Trained, members: Sequence[int]) -> NDArray[np.float64]:
     """Estimate the transition matrices of some trained members, (R, C, C), from their predictions on the inputs."""
-    classes = task.train.classes
+    classes, state = task.train.classes, trained.best_state or trained.state
     rows = [row for member in members for row in range(sum(trained.networks))[trained.rows(member)]]
-    predicted = predictions(task, {name: tensor[rows] for name, tensor in trained.state.items()})  # (R, N, C)
+    predicted = predictions(task, {name: tensor[rows] for name, tensor in state.items()})  # (R, N, C)
     return estimate_transition(predicted[..., :classes], percentile=default_percentile(classes))
 
 

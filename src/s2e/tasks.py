@@ -21,6 +21,9 @@ from s2e.networks import Factory, check_network
 from s2e.records import Curves, Dynamics
 from s2e.schedules import check_epochs, check_schedule
 
+VALIDATION = "valid"
+"""Name under which a task evaluates the validation part; the only thing a search looks at."""
+
 
 @dataclass(frozen=True)
 class Member:
@@ -61,6 +64,7 @@ class Task:
         chunk: members trained at a time; None for as many as the memory holds.
         graph: replay steps as a CUDA graph where the device can.
         clean: samples with right labels, for methods that train with some.
+        remember_best: name of a data set in `evaluate`; the weights of each member's best epoch there are kept too.
     """
 
     train: LabelledData
@@ -76,6 +80,7 @@ class Task:
     chunk: int | None = None
     graph: bool = True
     clean: LabelledData | None = None
+    remember_best: str | None = None
 
     def method_of(self, member: Member) -> Method:
         """Return what weighs the samples of a member."""
@@ -103,12 +108,14 @@ class Trained:
         dynamics: what happened to every sample.
         state: weights and buffers of all G networks, {name: (G, ...)}, on the CPU.
         networks: how many of them belong to each of the P members; they stand next to each other.
+        best_state: the same as `state` at each member's best epoch, where the task asked for it.
     """
 
     curves: Curves
     dynamics: Dynamics
     state: dict[str, Tensor]
     networks: tuple[int, ...]
+    best_state: dict[str, Tensor] | None = None
 
     def rows(self, member: int) -> slice:
         """Return the places of a member's networks in `state`."""
@@ -129,11 +136,13 @@ class Trained:
     @classmethod
     def concatenate(cls, parts: Sequence[Trained]) -> Trained:
         """Join chunks along the members."""
+        best = [part.best_state for part in parts if part.best_state is not None]
         return cls(
             Curves.concatenate([part.curves for part in parts]),
             Dynamics.concatenate([part.dynamics for part in parts]),
-            {name: torch.cat([part.state[name] for part in parts]) for name in parts[0].state},
+            _joined([part.state for part in parts]),
             tuple(count for part in parts for count in part.networks),
+            _joined(best) if len(best) == len(parts) else None,
         )
 
     def take(self, members: Sequence[int]) -> Trained:
@@ -145,7 +154,12 @@ class Trained:
             self.dynamics.take(index),
             {name: tensor[rows] for name, tensor in self.state.items()},
             tuple(self.networks[member] for member in members),
+            None if self.best_state is None else {name: tensor[rows] for name, tensor in self.best_state.items()},
         )
+
+
+def _joined(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
 
 def check(task: Task, members: Sequence[Member]) -> None:

@@ -23,7 +23,7 @@ from s2e.lockstep import CleanSamples, Epoch, Lockstep, Part
 from s2e.memory import members_that_fit, network_bytes
 from s2e.methods import Method, Need
 from s2e.optimizer import StackedAdam, learning_plan
-from s2e.population import Population
+from s2e.population import BestEpochs, Population
 from s2e.records import Curves, Recorder, bytes_per_member
 from s2e.schedules import keep_counts
 from s2e.seeds import derive
@@ -84,6 +84,7 @@ def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Cur
         population, lockstep, recorder = _build(task, members)
         networks = tuple(task.method_of(member).networks for member in members)
         evaluated = {name: _Evaluated.of(data, task.device) for name, data in task.evaluate.items()}
+        best = BestEpochs(population, networks) if task.remember_best is not None else None
         for epoch in range(task.epochs):
             now = _epoch(task, epoch, rates)
             lockstep.begin_epoch(now)
@@ -93,8 +94,11 @@ def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Cur
             for name, data in evaluated.items():
                 accuracies = data.accuracy(population).cpu().split(networks)
                 curves.accuracy[name][:, epoch] = [float(own.mean()) for own in accuracies]
+            if best is not None and task.remember_best is not None:
+                best.update(curves.accuracy[task.remember_best][:, epoch])
             tell(epoch, curves)
-        return Trained(curves, recorder.dynamics(), population.state(), networks)
+        remembered = None if best is None else best.state()
+        return Trained(curves, recorder.dynamics(), population.state(), networks, remembered)
 
 
 def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:

@@ -1,0 +1,452 @@
+"""Time of a whole comparison of the eight methods: the engine, and plain PyTorch one member after another.
+
+    python benchmarks/comparison.py --out comparison.json
+
+The work is that of `s2e compare mnist --noise A --noise B --noise C --seeds 5` without the search: eight methods, each
+with 15 members (three noise settings, five seeds), MNIST's MLP, batch 128, Adam, 200 epochs of 421 steps. Forward
+correction is trained twice, with plain cross-entropy and then with the corrected loss. Three ways to do it:
+
+- packed: the engine as `s2e compare` uses it, all members in one population and the second training of forward
+  correction in another. It keeps all of its records, and evaluates 6,000 validation and 10,000 test samples after
+  every epoch. The Standard members serve as the first training of forward correction. A few epochs are measured.
+- alone: the engine with one member at a time; it keeps its records and evaluates nothing. A few steps are measured.
+- plain: what one would write without an engine, one member after another: `nn.Module`s, fused `torch.optim.Adam`s, data
+  resident on the device. No records and no evaluation, which favours this side. A few steps are measured.
+
+Between plain and alone lies the captured step (a CUDA graph), between alone and packed the population. Everything is
+extrapolated to 200 epochs; pixels are random, as the time does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from s2e import schedules
+from s2e.data import LabelledData
+from s2e.devices import device_of
+from s2e.methods import METHODS, Standard
+from s2e.networks import reference_network
+from s2e.stages import train_in_stages
+from s2e.tasks import VALIDATION, Member, Progress, Task
+from s2e.training import engine_step
+
+SHAPE, CLASSES, BATCH, LEARNING_RATE = (1, 28, 28), 10, 128, 1e-3
+SAMPLES, VALID_SAMPLES, TEST_SAMPLES = 54_001, 6_000, 10_000
+EPOCHS, STEPS = 200, SAMPLES // BATCH
+NOISE_RATES = (0.2, 0.5, 0.45)
+KEEP_RATE = 0.55
+"""Keep rate of a member that is measured on its own."""
+KEEP = int(KEEP_RATE * BATCH)
+WARM_UP = 10
+"""Steps before anything is measured: after the first few the engine captures its step."""
+
+Step: TypeAlias = Callable[[], None]
+Draw: TypeAlias = Callable[[], tuple[Tensor, Tensor]]
+
+
+# ---------------------------------------------------------------------------------------------------------- the data
+
+
+def data(samples: int, seed: int) -> LabelledData:
+    """Random pixels and labels: the time of a step does not depend on them."""
+    generator = np.random.default_rng(seed)
+    pixels = generator.integers(0, 256, size=(samples, *SHAPE), dtype=np.uint8)
+    labels = generator.integers(0, CLASSES, size=samples)
+    return LabelledData(pixels, labels, tuple("0123456789"), clean_labels=labels)
+
+
+def transition() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Return a random row-stochastic matrix, (C, C)."""
+    return np.random.default_rng(0).dirichlet(np.ones(CLASSES), size=CLASSES)
+
+
+def task(samples: int, epochs: int, device: torch.device) -> Task:
+    """Return what the members share; with fewer training samples there are fewer to evaluate in proportion."""
+    train = data(samples, 0)
+    valid, test = (data(max(1, samples * size // SAMPLES), size) for size in (VALID_SAMPLES, TEST_SAMPLES))
+    network = reference_network("mlp", train.sample_shape, train.classes)
+    evaluate = {VALIDATION: valid, "test": test}
+    return Task(train, network, Standard(), evaluate, epochs, BATCH, device=device, clean=valid)
+
+
+# --------------------------------------------------------------------------------------------------- plain PyTorch
+
+
+class Given(NamedTuple):
+    """What a plain training starts from."""
+
+    network: Callable[[], nn.Module]  # builds one on the device
+    batch: Draw  # the next training batch, (B, ...) in [0, 1] and (B,)
+    clean_batch: Draw  # the next clean batch
+    transition: Tensor  # (C, C)
+
+
+def plain_standard(given: Given) -> Step:
+    """Mean cross-entropy of the batch."""
+    network = given.network()
+    optimizer = _adam(network)
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        _descend(functional.cross_entropy(network(inputs), labels), optimizer)
+
+    return step
+
+
+def plain_forward_correction(given: Given) -> Step:
+    """−log (Tᵀp)_y, averaged over the batch."""
+    network = given.network()
+    optimizer = _adam(network)
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        shares = network(inputs).softmax(dim=-1) @ given.transition
+        _descend(functional.nll_loss(shares.log(), labels), optimizer)
+
+    return step
+
+
+def plain_mentornet(given: Given) -> Step:
+    """Mean over a network's own smallest losses."""
+    network = given.network()
+    optimizer = _adam(network)
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        losses = functional.cross_entropy(network(inputs), labels, reduction="none")
+        _descend(losses.topk(KEEP, largest=False).values.mean(), optimizer)
+
+    return step
+
+
+def plain_coteaching(given: Given) -> Step:
+    """Mean over the samples for which the other network's losses are smallest."""
+    one, other = given.network(), given.network()
+    optimizers = _adam(one), _adam(other)
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        losses = [functional.cross_entropy(each(inputs), labels, reduction="none") for each in (one, other)]
+        _descend(_exchanged(losses, KEEP), *optimizers)
+
+    return step
+
+
+def plain_decoupling(given: Given) -> Step:
+    """Σ w·CE / max(0.1·B, Σ w) of each network, where w marks the samples they predict differently."""
+    one, other = given.network(), given.network()
+    optimizers = _adam(one), _adam(other)
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        logits = one(inputs), other(inputs)
+        differ = logits[0].argmax(dim=-1) != logits[1].argmax(dim=-1)
+        wanted = labels[differ]
+        if len(wanted) == 0:
+            return
+        total = sum(functional.cross_entropy(each[differ], wanted, reduction="sum") for each in logits)
+        _descend(total / max(0.1 * BATCH, len(wanted)), *optimizers)
+
+    return step
+
+
+def plain_coteaching_plus(given: Given) -> Step:
+    """Co-teaching among the samples that the networks predict differently."""
+    one, other = given.network(), given.network()
+    optimizers = _adam(one), _adam(other)
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        logits = one(inputs), other(inputs)
+        differ = logits[0].argmax(dim=-1) != logits[1].argmax(dim=-1)
+        wanted = labels[differ]
+        if len(wanted) == 0:
+            return
+        losses = [functional.cross_entropy(each[differ], wanted, reduction="none") for each in logits]
+        _descend(_exchanged(losses, max(1, int(KEEP_RATE * len(wanted)))), *optimizers)
+
+    return step
+
+
+def plain_reweight(given: Given) -> Step:
+    """Weights max(−∂L/∂ε, 0)/Σ from the clean loss L after a virtual step, which is unrolled."""
+    network = given.network()
+    optimizer = _adam(network)
+    weights = dict(network.named_parameters())
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        clean_inputs, clean_labels = given.clean_batch()
+        losses = functional.cross_entropy(network(inputs), labels, reduction="none")
+        epsilon = torch.zeros_like(losses, requires_grad=True)
+        gradients = torch.autograd.grad((epsilon * losses).sum(), list(weights.values()), create_graph=True)
+        moved = {
+            name: weight - LEARNING_RATE * gradient
+            for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
+        }
+        clean_loss = functional.cross_entropy(functional_call(network, moved, (clean_inputs,)), clean_labels)
+        # The graph is kept, so that the losses of the batch need not be computed again for the step itself.
+        (slope,) = torch.autograd.grad(clean_loss, epsilon, retain_graph=True)
+        shares = (-slope).clamp(min=0)
+        shares = shares / shares.sum().clamp(min=torch.finfo(shares.dtype).tiny)
+        _descend((shares * losses).sum(), optimizer)
+
+    return step
+
+
+def plain_jocor(given: Given) -> Step:
+    """Mean over the smallest joint losses (1−λ)(CE₁ + CE₂) + λ(KL₁₂ + KL₂₁)."""
+    one, other = given.network(), given.network()
+    optimizer = _adam(one, other)  # one loss, one optimizer
+    agreement = 0.9
+
+    def step() -> None:
+        inputs, labels = given.batch()
+        logs = [functional.log_softmax(each(inputs), dim=-1) for each in (one, other)]
+        fit = sum(functional.nll_loss(each, labels, reduction="none") for each in logs)
+        apart = ((logs[0].exp() - logs[1].exp()) * (logs[0] - logs[1])).sum(dim=-1)
+        joint = (1 - agreement) * fit + agreement * apart
+        _descend(joint.topk(KEEP, largest=False).values.mean(), optimizer)
+
+    return step
+
+
+PLAIN: dict[str, Callable[[Given], Step]] = {
+    "standard": plain_standard,
+    "decoupling": plain_decoupling,
+    "f-correction": plain_forward_correction,
+    "mentornet": plain_mentornet,
+    "coteaching": plain_coteaching,
+    "coteaching+": plain_coteaching_plus,
+    "reweight": plain_reweight,
+    "jocor": plain_jocor,
+}
+
+
+def _exchanged(losses: list[Tensor], keep: int) -> Tensor:
+    """Sum over two networks of the mean loss on the samples the other one finds easy."""
+    first, second = (loss.detach().topk(keep, largest=False).indices for loss in losses)
+    return losses[0][second].mean() + losses[1][first].mean()
+
+
+def _adam(*networks: nn.Module) -> torch.optim.Adam:
+    weights = [weight for network in networks for weight in network.parameters()]
+    return torch.optim.Adam(weights, lr=LEARNING_RATE, fused=True)
+
+
+def _descend(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def _drawn(labelled: LabelledData, device: torch.device) -> Draw:
+    """Return a function that gives the next batch, over and over in one random order."""
+    inputs, labels = (torch.from_numpy(each).to(device) for each in (labelled.inputs, labelled.labels))
+    order = torch.randperm(len(labelled)).to(device)
+    size = min(BATCH, len(labelled))
+    place = 0
+
+    def draw() -> tuple[Tensor, Tensor]:
+        nonlocal place
+        index = order[place : place + size]
+        place = place + size if place + 2 * size <= len(labelled) else 0
+        return inputs[index].float() / 255, labels[index]
+
+    return draw
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+def microseconds(step: Step, steps: int, repeats: int, device: torch.device) -> float:
+    """Median over the repeats of the mean time of a step, after a warm-up."""
+    for _ in range(WARM_UP):
+        step()
+    times = []
+    for _ in range(repeats):
+        _synchronize(device)
+        began = time.perf_counter()
+        for _ in range(steps):
+            step()
+        _synchronize(device)
+        times.append((time.perf_counter() - began) / steps)
+    return 1e6 * statistics.median(times)
+
+
+def measure_alone(name: str, shared: Task, steps: int, repeats: int) -> tuple[float, float]:
+    """Return the microseconds of a step of one member of a method: in plain PyTorch, and in the engine."""
+    device = shared.device
+    given = Given(
+        network=lambda: shared.network().to(device),
+        batch=_drawn(shared.train, device),
+        clean_batch=_drawn(shared.evaluate[VALIDATION], device),
+        transition=torch.from_numpy(transition()).float().to(device),
+    )
+    plain = microseconds(PLAIN[name](given), steps, repeats, device)
+    schedule = schedules.constant(KEEP_RATE, shared.epochs)
+    member = Member(schedule, 0, LEARNING_RATE, method=METHODS[name], transition=transition())
+    return plain, microseconds(engine_step(shared, [member]), steps, repeats, device)
+
+
+def measure_packed(shared: Task, members_per_method: int) -> Packed:
+    """Train all members of all methods for a few epochs.
+
+    The time of an epoch is the median over all but the first of a population, which also builds it. The rest of the
+    whole does not grow with the epochs: building and capturing, estimating transition matrices, copying the records.
+    """
+    members = [_compared(name, place, shared) for name in METHODS for place in range(members_per_method)]
+    sizes: list[int] = []
+    ends: list[list[float]] = []  # of the epochs of each population
+
+    def note(progress: Progress) -> None:
+        if progress.epoch == 1:
+            sizes.append(progress.last - progress.first)
+            ends.append([])
+        ends[-1].append(time.perf_counter())
+
+    began = time.perf_counter()
+    train_in_stages(shared, members, on_epoch=note)
+    whole = time.perf_counter() - began
+    epochs = [float(np.median(np.diff(times))) for times in ends]
+    to_all_steps = STEPS / (len(shared.train) // BATCH)
+    return Packed(sizes, [to_all_steps * seconds for seconds in epochs], max(0.0, whole - shared.epochs * sum(epochs)))
+
+
+class Packed(NamedTuple):
+    """What the populations take."""
+
+    members: list[int]
+    seconds_per_epoch: list[float]
+    seconds_once: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of the whole comparison."""
+        return EPOCHS * sum(self.seconds_per_epoch) + self.seconds_once
+
+
+def seconds_of_all(name: str, microseconds_of: Mapping[str, float], members: int) -> float:
+    """Extrapolate a step to all members, epochs and steps of a method, one member after another."""
+    step = microseconds_of[name]
+    if name == "f-correction":
+        step += microseconds_of["standard"]  # its first training
+    return 1e-6 * step * members * EPOCHS * STEPS
+
+
+def totals(
+    plain: Mapping[str, float], alone: Mapping[str, float], packed: Packed, members: int
+) -> dict[str, dict[str, float]]:
+    """Return the time of the whole comparison each way, and how much faster one is than the other."""
+    plain_seconds, alone_seconds = (
+        sum(seconds_of_all(name, each, members) for name in each) for each in (plain, alone)
+    )
+    first_training = seconds_of_all("standard", plain, members)
+    return {
+        "seconds": {"plain": plain_seconds, "alone": alone_seconds, "packed": packed.seconds},
+        "times_faster": {
+            "alone_than_plain": plain_seconds / alone_seconds,
+            "packed_than_alone": alone_seconds / packed.seconds,
+            "packed_than_plain": plain_seconds / packed.seconds,
+            # where the plain side, too, lets the Standard members serve as the first training of forward correction
+            "packed_than_plain_without_repeating_standard": (plain_seconds - first_training) / packed.seconds,
+        },
+    }
+
+
+def _compared(name: str, place: int, shared: Task) -> Member:
+    """Return a member with labels of its own, as a noise setting and a seed give it, the same for every method."""
+    rate, generator = NOISE_RATES[place % len(NOISE_RATES)], np.random.default_rng(place)
+    random_labels = generator.integers(0, CLASSES, size=len(shared.train))
+    labels = np.where(generator.random(len(shared.train)) < rate, random_labels, shared.train.labels)
+    return Member(schedules.coteaching(rate, shared.epochs), place, LEARNING_RATE, labels, METHODS[name])
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members-per-method", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=60, help="in a repeat, of plain and alone")
+    parser.add_argument("--repeats", type=int, default=3, help="of plain and alone")
+    parser.add_argument("--epochs", type=int, default=5, help="of packed, at least 2")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="fewer for a trial; extrapolated to all")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.epochs < 2:
+        parser.error(f"--epochs must be at least 2, since the first is left out, but got {given.epochs}.")
+    device, members = device_of(given.device), given.members_per_method
+    result: dict[str, object] = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "batch": BATCH,
+        "members_per_method": members,
+        "epochs": EPOCHS,
+        "steps_per_epoch": STEPS,
+        "measured": {"samples": given.samples, "epochs": given.epochs, "steps": given.steps, "repeats": given.repeats},
+    }
+
+    def add(**more: object) -> None:
+        result.update(more)
+        if given.out:
+            given.out.write_text(json.dumps(result, indent=2) + "\n")
+
+    torch.set_float32_matmul_precision("high")  # as the engine has it; for both sides
+    shared = task(given.samples, given.epochs, device)
+    plain: dict[str, float] = {}
+    alone: dict[str, float] = {}
+    rows = []
+    print(f"{'method':14}{'plain µs':>12}{'alone µs':>12}{'faster':>9}{'plain h':>12}{'alone h':>12}")
+    for name in METHODS:
+        plain[name], alone[name] = measure_alone(name, shared, given.steps, given.repeats)
+        hours = [seconds_of_all(name, each, members) / 3600 for each in (plain, alone)]
+        faster = plain[name] / alone[name]
+        print(
+            f"{name:14}{plain[name]:12.1f}{alone[name]:12.1f}{faster:8.2f}x{hours[0]:12.3f}{hours[1]:12.3f}", flush=True
+        )
+        rows.append(
+            {
+                "method": name,
+                "plain_us_per_step": round(plain[name], 1),
+                "alone_us_per_step": round(alone[name], 1),
+                "times_faster": round(faster, 2),
+                "plain_hours": round(hours[0], 4),
+                "alone_hours": round(hours[1], 4),
+            }
+        )
+        add(rows=rows)
+    packed = measure_packed(shared, members)
+    for size, seconds in zip(packed.members, packed.seconds_per_epoch, strict=True):
+        print(f"packed, {size} members: {seconds:.3f} s an epoch")
+    print(f"packed, once: {packed.seconds_once:.1f} s")
+    add(packed=packed._asdict())
+    whole = totals(plain, alone, packed, members)
+    print(f"\n{'all together':14}{'seconds':>12}{'hours':>12}{'packed is':>12}")
+    for way, seconds in whole["seconds"].items():
+        print(f"{way:14}{seconds:12.1f}{seconds / 3600:12.3f}{seconds / packed.seconds:8.2f}x as fast")
+    add(**whole)
+
+
+if __name__ == "__main__":
+    main()
