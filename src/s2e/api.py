@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,17 @@ from torch import nn
 
 from s2e.data import LabelledData, as_labelled_data, fingerprint
 from s2e.devices import device_of
+from s2e.methods import check_transition
 from s2e.methods import method as method_of
-from s2e.networks import Factory, reference_network
+from s2e.networks import Factory, default_network, reference_network
 from s2e.records import Curves, Dynamics
 from s2e.samplers import sampler as sampler_of
 from s2e.schedules import check_schedule
 from s2e.searching import GenerationDone, SearchPlan, open_study, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import space as space_of
+from s2e.stages import train_in_stages
 from s2e.tasks import VALIDATION, Member, Progress, Task
-from s2e.training import train_population
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +50,13 @@ class TrainResult:
         networks: its trained modules, on the CPU in evaluation mode; two for Co-teaching.
         curves: what happened by epoch, arrays (1, T).
         dynamics: what happened to every training sample.
+        transition: (C, C), from true to given labels, given or estimated, for f-correction.
     """
 
     networks: tuple[nn.Module, ...]
     curves: Curves
     dynamics: Dynamics
+    transition: NDArray[np.float64] | None = None
 
 
 def search(
@@ -81,7 +84,7 @@ def search(
         train: (inputs, labels) as arrays or tensors, a map-style dataset of pairs, or `LabelledData`; labels in 0..C-1.
         valid: the same; best with labels one can trust.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
-        method: one with a keep rate: coteaching or mentornet.
+        method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor.
         space: the family of schedules.
         sampler: curve, newton, natural, gradient, random or tpe.
         trials: how many schedules to train.
@@ -122,6 +125,8 @@ def train(
     schedule: ArrayLike,
     *,
     evaluate: Mapping[str, Any] | None = None,
+    clean: Any = None,
+    transition: ArrayLike | None = None,
     network: str | Factory = "auto",
     method: str = "coteaching",
     batch_size: int = 128,
@@ -130,13 +135,33 @@ def train(
     device: str = "auto",
     on_epoch: Callable[[Progress], None] | None = None,
 ) -> TrainResult:
-    """Train one member with a schedule (T,), for T epochs; `evaluate` names data whose accuracy is recorded."""
+    """Train one member.
+
+    Args:
+        train: as `search` takes it.
+        schedule: (T,) keep rates, which also say for how many epochs; a method without a keep rate looks at no more.
+        evaluate: data whose accuracy is recorded after every epoch, by name.
+        clean: samples with right labels, for reweight, which trains with them.
+        transition: (C, C), for f-correction; estimated by a first training when None, at the best epoch on the data
+            called "valid" in `evaluate` where there is such.
+        network: a factory such as `lambda: MyNet()`, or the name of a reference network.
+        method: any of `s2e.methods.METHODS`.
+        batch_size: B.
+        learning_rate: Adam's.
+        seed: decides everything that is drawn.
+        device: "cpu", "cuda", …, or "auto".
+        on_epoch: told after every epoch.
+    """
     data = as_labelled_data(train)
     watched = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
     keep_rates = check_schedule(schedule, len(np.atleast_1d(np.asarray(schedule))))
     task = _task(data, watched, network, method, len(keep_rates), batch_size, seed, device)
-    trained = train_population(task, [Member(keep_rates, derive(seed, "final"), learning_rate)], on_epoch=on_epoch)
-    return TrainResult(trained.modules(task.network), trained.curves, trained.dynamics)
+    if clean is not None:
+        task = replace(task, clean=as_labelled_data(clean, data.class_names))
+    given = None if transition is None else check_transition(transition, data.classes)
+    member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
+    trained, (as_trained,) = train_in_stages(task, [member], on_epoch=on_epoch)
+    return TrainResult(trained.modules(task.network), trained.curves, trained.dynamics, as_trained.transition)
 
 
 def _task(
@@ -150,9 +175,8 @@ def _task(
     device: str,
 ) -> Task:
     factory = network if callable(network) else reference_network(network, data.sample_shape, data.classes)
-    return Task(
-        data, factory, method_of(method), evaluate, epochs, batch_size, derive(seed, "batches"), device_of(device)
-    )
+    weighing = method_of(method, default_network(data.sample_shape, data.classes))
+    return Task(data, factory, weighing, evaluate, epochs, batch_size, derive(seed, "batches"), device_of(device))
 
 
 def _described(network: Factory) -> str:

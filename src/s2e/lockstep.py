@@ -6,6 +6,7 @@ that are written in place; everything a graph reads is an attribute here, and so
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -231,6 +232,7 @@ class Replayed:
         if not _room_to_capture():
             self._give_up("too little memory is left for one")
             return
+        gc.collect()  # now, not while capturing: what is collected may be an earlier graph with its memory
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self._stream):
