@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from s2e.optimizer import StackedAdam, learning_plan
+from s2e.optimizer import StackedAdam, _MaskedGroup, learning_plan
 
 CPU = torch.device("cpu")
 RATES = (1e-3, 1e-3, 3e-2, 1e-3, 1e-3, 1e-2)  # neighbours that agree, and equal ones that are no neighbours
@@ -71,10 +71,18 @@ def test_each_row_equals_the_formulas_of_adams_paper():
             torch.testing.assert_close(found[which][row].double(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.fixture
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
 @pytest.mark.parametrize("shapes", [SHAPES, ((64, 300), (300,), (33, 17), (4099,))], ids=["small", "large"])
-def test_a_row_does_not_depend_on_its_company_by_a_single_bit(shapes, threads):
-    torch.set_num_threads(threads)
+def test_a_row_does_not_depend_on_its_company_by_a_single_bit(shapes):
     start, steps = drawn(0, shapes), [drawn(seed, shapes) for seed in range(1, 4)]
     together = stepped(start, RATES, steps)
     for rows in ([0], [1], [2], [3], [5], [0, 1], [4, 2], [5, 4, 3, 2, 1, 0]):
@@ -164,6 +172,124 @@ def test_a_row_that_is_not_finite_stays_alone():
     for one, other in zip(sound, found, strict=True):
         assert torch.equal(one[[0, 2]], other[[0, 2]])
         assert other[1].isnan().all()
+
+
+# Rows that rest
+
+
+PLANS = [(1.0, 0.9), (1.0, 0.9), (1.0, 0.9), (0.75, 0.1), (0.5, 0.1), (0.5, 0.1), (0.25, 0.1), (0.25, 0.9)]
+STEPPING = torch.tensor(  # one line for each step
+    [
+        [True, False, True, False, True, False],
+        [True, True, True, False, False, False],
+        [True, False, True, False, True, False],
+        [False, True, True, False, True, False],
+        [True, False, False, True, False, False],
+        [True, True, True, True, True, False],
+        [False, False, False, False, False, False],
+        [True, False, True, True, True, False],
+    ]
+)
+MAY_REST = [True] * 6
+
+
+class Masked:
+    """What CUDA uses for rows that may rest, as an optimizer: groups of neighbours with one rate."""
+
+    def __init__(self, parameters, rates, device, may_rest):
+        assert all(may_rest)
+        groups = [[0, 1], [2], [3, 4], [5]]
+        assert all(len({rates[row] for row in rows}) == 1 for rows in groups)
+        self._groups = [_MaskedGroup(parameters, rows, rates[rows[0]], device) for rows in groups]
+        self.beta1 = 0.9
+
+    def plan(self, factor, beta1):
+        self.beta1 = beta1
+        for group in self._groups:
+            group.scale(factor)
+
+    @torch.no_grad()
+    def update(self, gradients, stepping=None):
+        for group in self._groups:
+            group.update(gradients, self.beta1, stepping)
+
+
+def resting(kind, start, gradients_of_steps, stepping=STEPPING):
+    """Take steps in which some rows rest, on copies of the parameters."""
+    own = [parameter.clone() for parameter in start]
+    optimizer = kind(own, RATES, CPU, MAY_REST)
+    for gradients, plan, steps in zip(gradients_of_steps, PLANS, stepping, strict=True):
+        optimizer.plan(*plan)
+        optimizer.update(gradients, steps)
+    return own
+
+
+@pytest.mark.parametrize("kind", [StackedAdam, Masked])
+@pytest.mark.parametrize("given", ["stacked", "row by row"])
+def test_a_row_that_rests_is_a_network_whose_adam_is_simply_not_stepped(kind, given):
+    start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
+    handed = steps if given == "stacked" else [[tuple(gradient) for gradient in step] for step in steps]
+    found = resting(kind, start, handed)
+    for row, rate in enumerate(RATES):
+        network = [tensor[row].clone().requires_grad_() for tensor in start]
+        adam = torch.optim.Adam(network, lr=rate)
+        for gradients, (factor, beta1), stepping in zip(steps, PLANS, STEPPING, strict=True):
+            adam.param_groups[0].update(lr=rate * factor, betas=(beta1, 0.999))
+            if stepping[row]:
+                for parameter, gradient in zip(network, gradients, strict=True):
+                    parameter.grad = gradient[row].clone()
+                adam.step()
+        for parameter, stacked in zip(network, found, strict=True):
+            torch.testing.assert_close(stacked[row], parameter.detach(), rtol=1e-5, atol=1e-6)
+    for tensor, before in zip(found, start, strict=True):
+        assert torch.equal(tensor[5], before[5])  # it never stepped
+
+
+@pytest.mark.parametrize("kind", [StackedAdam, Masked])
+def test_rows_that_never_rest_step_as_those_that_cannot(kind):
+    start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
+    plain = stepped(start, RATES, steps, PLANS)
+    for stepping in (torch.ones_like(STEPPING), [None] * len(PLANS)):
+        for one, other in zip(resting(kind, start, steps, stepping), plain, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [StackedAdam, Masked])
+def test_what_a_resting_row_would_have_stepped_by_does_not_matter(kind):
+    start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
+    broken = [
+        [torch.where(row.view(-1, *[1] * (g.ndim - 1)), g, torch.nan) for g in step]
+        for step, row in zip(steps, STEPPING, strict=True)
+    ]
+    for one, other in zip(resting(kind, start, steps), resting(kind, start, broken), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [StackedAdam, Masked])
+def test_a_row_that_rests_does_not_change_its_neighbours_by_a_single_bit(kind):
+    start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
+    lonely = STEPPING.clone()
+    lonely[:, [1, 3, 4, 5]] = False
+    for one, other in zip(resting(kind, start, steps), resting(kind, start, steps, lonely), strict=True):
+        assert torch.equal(one[[0, 2]], other[[0, 2]])
+        assert not torch.equal(one[[1, 4]], other[[1, 4]])
+
+
+def test_rows_that_may_rest_and_rows_that_may_not_have_groups_of_their_own():
+    start, steps = drawn(0), [drawn(seed) for seed in range(1, 4)]
+    may_rest = [False, True, True, False, True, False]
+    stepping = torch.tensor([True, False, True, True, False, True])
+    own = [parameter.clone() for parameter in start]
+    optimizer = StackedAdam(own, RATES, CPU, may_rest)
+    for gradients in steps:
+        optimizer.update(gradients, stepping)
+    plain = stepped(start, RATES, steps)
+    for tensor, before, moved in zip(own, start, plain, strict=True):
+        assert torch.equal(tensor[~stepping], before[~stepping])
+        assert torch.equal(tensor[stepping], moved[stepping])
+
+
+# The learning plan
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from conftest import blobs
 from s2e import datasets
 from s2e.data import LabelledData, fingerprint
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.preparation import DataOptions, Prepared, prepare
+from s2e.preparation import DataOptions, Prepared, corrupt_and_split, prepare
 
 RATE = 0.45
 NOISY_DIGITS = DataOptions("digits", noise=f"pair:{RATE}")
@@ -254,6 +254,66 @@ def test_the_test_part_is_left_untouched(validation: str) -> None:
 
 def test_a_file_without_a_test_part_has_none(own_file: str) -> None:
     assert prepared(DataOptions(own_file)).splits.test is None
+
+
+# Several draws of the same noise
+
+
+def drawn(options: DataOptions, draw: int) -> Prepared:
+    return corrupt_and_split(datasets.load(options.data), options, Path("data"), draw=draw)
+
+
+@pytest.mark.parametrize("validation", ["clean", "noisy"])
+@pytest.mark.parametrize("noise", ["symmetric:0.3", "pair:0.45", "instance:0.3"])
+def test_the_first_draw_is_the_noise_of_a_single_run(noise: str, validation: str) -> None:
+    options = DataOptions("digits", noise, validation)
+    first, single = drawn(options, 0), prepared(options)
+    assert print_of(first) == print_of(single)
+    assert first.noise_rate == single.noise_rate
+
+
+@pytest.mark.parametrize("noise", ["symmetric:0.3", "pair:0.45", "instance:0.3"])
+def test_draws_differ_in_their_noise_and_in_nothing_else_where_validation_is_clean(noise: str) -> None:
+    draws = [drawn(DataOptions("digits", noise), draw) for draw in range(4)]
+    assert len({made.splits.train.labels.tobytes() for made in draws}) == 4
+    for made in draws:
+        assert made.validation == "clean"
+        for name in ("rows", "inputs", "clean_labels"):
+            np.testing.assert_array_equal(getattr(made.splits.train, name), getattr(draws[0].splits.train, name))
+        for name in ("rows", "inputs", "labels"):
+            np.testing.assert_array_equal(getattr(made.splits.valid, name), getattr(draws[0].splits.valid, name))
+        assert made.noise_rate == share_wrong(made.splits.train)
+
+
+def test_each_draw_has_the_share_of_wrong_labels_that_was_asked_for_and_its_own() -> None:
+    rates = [drawn(NOISY_DIGITS, draw).noise_rate for draw in range(4)]
+    assert rates == [pytest.approx(RATE, abs=0.05)] * 4
+    assert len(set(rates)) == 4
+
+
+def test_draws_are_independent_of_each_other_and_of_those_of_other_seeds() -> None:
+    wrong = []
+    for seed in (0, 1):
+        for draw in range(3):
+            splits = drawn(replace(NOISY_DIGITS, seed=seed, validation="noisy"), draw).splits
+            flipped = np.full(len(load_digits().target), np.nan)
+            for part in (splits.train, splits.valid):
+                flipped[part.rows] = part.labels != part.clean_labels
+            wrong.append(flipped[~np.isnan(flipped)])
+    agreement = np.corrcoef(wrong) - np.eye(len(wrong))
+    assert np.abs(agreement).max() < 0.12  # for the same draw it is 1, for independent ones about 0.03
+
+
+def test_draws_of_a_validation_file_or_part_share_it(tmp_path: Path, own: dict[str, object]) -> None:
+    valid = blobs(96, wrong=0.0, seed=1)
+    file = save(tmp_path / "own.npz", **own, x_valid=valid.inputs, y_valid=named(valid))
+    one, other = (drawn(DataOptions(file, "pair:0.4"), draw).splits for draw in (0, 1))
+    np.testing.assert_array_equal(one.valid.labels, other.valid.labels)
+    assert (one.train.labels != other.train.labels).any()
+
+
+def test_draws_of_labels_as_they_are_given_are_all_the_same(own_file: str) -> None:
+    assert len({print_of(drawn(DataOptions(own_file), draw)) for draw in range(3)}) == 1
 
 
 # The share held out

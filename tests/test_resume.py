@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import random
 import shutil
 import signal
@@ -28,8 +29,49 @@ TRIALS = 8
 EPOCHS = 40  # long enough that a run cannot end before it is stopped
 SEARCH = ["digits", "--noise", "pair:0.45", "--sampler", "newton", "--trials", str(TRIALS), "--generation", "4"]
 SEARCH += ["--epochs", str(EPOCHS), "--restarts", "1", "--no-baselines"]
+SHORT_SEARCH = [*SEARCH, "--trials", "4", "--generation", "2", "--epochs", "1"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 PATIENCE_S = 60
+
+CTRL_C_WITHIN = """
+import importlib, signal, sys
+
+importlib.import_module(sys.argv.pop(1))
+path = sys.argv.pop(1).split(" > ")
+entered = []
+
+
+def press_once_there(frame, event, function):
+    if not event.endswith("call"):
+        del entered[-1:]
+        return
+    entered.append(function.__name__ if event == "c_call" else frame.f_code.co_name)
+    outwards = iter(entered)
+    if entered[-1] == path[-1] and all(name in outwards for name in path):
+        sys.setprofile(None)
+        signal.raise_signal(signal.SIGINT)
+
+
+sys.setprofile(press_once_there)
+from s2e.cli import main
+
+main()
+"""
+"""Runs s2e and presses Ctrl-C where "outer > inner" are first entered in this order, others in between or not."""
+
+CTRL_C_AS_PYTHON_ENDS = """
+import os, signal
+from s2e.cli import main
+
+
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid(), by=signal.SIGINT):
+        kill(process, by)
+
+
+last = Last()
+main()
+"""
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -126,6 +168,13 @@ def never_killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def never_interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("never_interrupted") / "run"
+    assert here("search", *SHORT_SEARCH, "--out", str(path)).exit_code == 0
+    return path
+
+
 @pytest.fixture
 def copied(never_killed: Path, tmp_path: Path) -> Path:
     """A finished run to play with."""
@@ -161,18 +210,119 @@ def test_a_search_killed_at_random_moments_ends_as_one_never_killed(never_killed
     assert_same_run(path, never_killed)
 
 
+# Interrupted
+
+
+class CtrlC:
+    """Runs s2e, by a module as `python -m s2e` does, and has Ctrl-C pressed at some point."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "within.py").write_text(CTRL_C_WITHIN)
+        (folder / "as_python_ends.py").write_text(CTRL_C_AS_PYTHON_ENDS)
+
+    def within(self, where: str, *arguments: str, once_loaded: str = "s2e") -> subprocess.CompletedProcess[str]:
+        return self._run("within", once_loaded, where, *arguments)
+
+    def as_python_ends(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self._run("as_python_ends", *arguments)
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", *arguments]
+        return subprocess.run(
+            command, cwd=self._folder, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE_S
+        )
+
+
+@pytest.fixture
+def ctrl_c(tmp_path_factory: pytest.TempPathFactory) -> CtrlC:
+    return CtrlC(tmp_path_factory.mktemp("ctrl_c"))
+
+
+def continued_by(path: Path) -> str:
+    return f"s2e: interrupted; continue with: s2e search --resume --out {path}"
+
+
 def test_an_interrupted_search_says_how_to_continue_it(never_killed: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     process = begin(path)
     assert process.stderr is not None
     while not process.stderr.readline().startswith("generation 1/2"):
         assert process.poll() is None
-    said = stop(process, after(0.2), signal.SIGINT).splitlines()  # while the second generation trains
+    said = stop(process, after(0.2), signal.SIGINT)  # while the second generation trains
     assert process.returncode == 130
-    assert said[-1] == f"s2e: interrupted; continue with: s2e search --resume --out {path}"
-    assert not any("Traceback" in line for line in said)
-    assert here(*said[-1].rpartition("s2e ")[2].split()).exit_code == 0
+    assert said == f"{continued_by(path)}\n"
+    assert here(*said.rpartition("s2e ")[2].split()).exit_code == 0
     assert_same_run(path, never_killed)
+
+
+@pytest.mark.parametrize(
+    "where",  # what becomes of a KeyboardInterrupt there:
+    [
+        "create_new_trial > _flush > commit > close > values",  # SQLAlchemy raises another error, Optuna tries again
+        "set_trial_state_values > _flush > commit > close > values",  # SQLAlchemy raises another error, Optuna a third
+        "set_trial_state_values > _do_commit",  # SQLAlchemy raises an AssertionError instead
+        "set_trial_state_values > _finalize_fairy > _reset",  # SQLAlchemy logs it with a traceback
+        "set_trial_state_values > _cleanup",  # it is dropped: this is called back by a weak reference
+        "write_arrays > _write > fsync",
+    ],
+)
+def test_a_search_interrupted_in_the_middle_of_a_write_can_be_continued(
+    ctrl_c: CtrlC, never_interrupted: Path, tmp_path: Path, where: str
+) -> None:
+    path = tmp_path / "run"
+    interrupted = ctrl_c.within(where, "search", *SHORT_SEARCH, "--out", str(path), once_loaded="s2e.commands")
+    *progress, last = interrupted.stderr.splitlines()
+    assert (interrupted.returncode, last) == (130, continued_by(path))
+    assert all(line.startswith(("search: ", "generation ", "final training: ")) for line in progress)
+    finish(path)
+    assert_same_run(path, never_interrupted)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "get_command",  # before typer minds exceptions
+        "parse_args",  # typer exits without a word
+        "search > cb",  # it is dropped: this is what a weak reference to the lock of an import calls back
+        "search > namedtuple > <module>",  # in text that is evaluated: Python kills itself when it ends, come what may
+    ],
+)
+def test_a_search_interrupted_as_it_starts_says_so_in_one_line(ctrl_c: CtrlC, tmp_path: Path, where: str) -> None:
+    interrupted = ctrl_c.within(where, "search", *SHORT_SEARCH, "--out", str(tmp_path / "run"))
+    assert (interrupted.returncode, interrupted.stderr) == (130, "s2e: interrupted\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupt_after_all_is_done_changes_nothing(ctrl_c: CtrlC) -> None:
+    done = ctrl_c.as_python_ends("datasets")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored(ctrl_c: CtrlC) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # processes started now ignore it, as behind an & in a script
+    try:
+        listed = ctrl_c.within("available", "datasets")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (listed.returncode, listed.stderr) == (0, "")
+
+
+def test_on_a_terminal_an_interrupt_is_told_below_the_bar_and_shows_the_cursor(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    ours, its = pty.openpty()
+    command = [sys.executable, "-m", "s2e", "search", *SEARCH, "--out", str(path)]
+    process = subprocess.Popen(command, stderr=its, env={**ENVIRONMENT, "TERM": "xterm"})
+    os.close(its)
+    shown = b""
+    while b"generation 1/2" not in shown:
+        shown += os.read(ours, 4096)
+    process.send_signal(signal.SIGINT)
+    while not shown.endswith(continued_by(path).encode() + b"\r\n"):
+        shown += os.read(ours, 4096)  # fails when nothing more can come
+    assert process.wait(PATIENCE_S) == 130
+    os.close(ours)
+    assert shown.rindex(b"\x1b[?25h\r\ns2e: interrupted") > shown.rindex(b"\x1b[?25l")
 
 
 # Continued with other settings, or without need

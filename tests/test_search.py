@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,31 @@ import numpy as np
 import optuna
 import pytest
 import torch
+from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from torch import nn
 
 from conftest import blobs, small_mlp, task
 from s2e import searching
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
-from s2e.methods import Coteaching, MentorNet, Method, Standard
+from s2e.methods import Coteaching, JoCoR, MentorNet, Method, Standard
 from s2e.records import LAST_EPOCHS
 from s2e.samplers import sampler
-from s2e.searching import GenerationDone, Search, SearchPlan, best, epochs_left, finished, open_study, search_schedule
+from s2e.searching import (
+    Found,
+    GenerationDone,
+    Search,
+    SearchPlan,
+    best,
+    epochs_left,
+    finished,
+    open_study,
+    search_schedule,
+    search_schedules,
+)
 from s2e.seeds import derive
 from s2e.spaces import SPACES
-from s2e.tasks import Task
+from s2e.tasks import Member, Progress, Task, Trained
 from s2e.training import train_population
 
 EPOCHS = 2
@@ -386,6 +398,187 @@ def test_an_extended_search_first_trains_what_a_dead_process_left(monkeypatch: p
     search_schedule(a_task(), a_plan(trials=8), study, on_generation=told.append)
     assert [done.finished for done in told] == [6, 8]
     assert trials(study) == trials(whole)
+
+
+# Several searches together
+
+
+LABELS = (None, (blobs().labels + 1) % 4, blobs(seed=5).labels)
+"""Of three searches over the same inputs."""
+
+
+def several(studies: Sequence[optuna.Study], **changes: Any) -> list[Search]:
+    """Searches that differ in labels, method, sampler and length."""
+    kinds = [("newton", TRIALS, None), ("random", 2 * K + 1, JoCoR()), ("curve", TRIALS, Coteaching())]
+    return [
+        Search(a_plan(name, count, seed=place, **changes), study, labels, method)
+        for place, ((name, count, method), study, labels) in enumerate(zip(kinds, studies, LABELS, strict=True))
+    ]
+
+
+def found_alone(searches: Sequence[Search]) -> list[Found]:
+    """Each by itself: on its labels, by its method."""
+    found = []
+    for search in searches:
+        own = a_task(search.method)
+        if search.labels is not None:
+            own = replace(own, train=replace(own.train, labels=search.labels))
+        found.append(search_schedule(own, search.plan, search.study))
+    return found
+
+
+def assert_found(found: Sequence[Found], expected: Sequence[Found]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert (one.trial, one.validation_accuracy) == (other.trial, other.validation_accuracy)
+        np.testing.assert_array_equal(one.point, other.point)
+        np.testing.assert_array_equal(one.schedule, other.schedule)
+
+
+@pytest.fixture(scope="module")
+def each_alone() -> tuple[list[Found], list[list[tuple[Any, ...]]]]:
+    searches = several([in_memory() for _ in range(3)])
+    return found_alone(searches), [trials(search.study) for search in searches]
+
+
+def test_several_searches_together_find_exactly_what_each_finds_alone(
+    each_alone: tuple[list[Found], list[list[tuple[Any, ...]]]],
+) -> None:
+    searches = several([in_memory() for _ in range(3)])
+    assert_found(search_schedules(a_task(), searches), each_alone[0])
+    assert [trials(search.study) for search in searches] == each_alone[1]
+
+
+def test_a_generation_of_every_search_is_trained_in_one_population(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def trained(task: Task, members: Sequence[Member], **named: Any) -> Trained:
+        sizes.append(len(members))
+        return train_population(task, members, **named)
+
+    monkeypatch.setattr(searching, "train_population", trained)
+    told: list[GenerationDone] = []
+    epochs: list[Progress] = []
+    searches = several([in_memory() for _ in range(3)])
+    announced = epochs_left(searches, EPOCHS)
+    search_schedules(a_task(), searches, on_generation=told.append, on_epoch=epochs.append)
+    assert sizes == [3 * K, 3 * K, 2 * K + 1, 2 * K, 2 * K]  # one search ends early, with a part of a generation
+    assert announced == len(epochs) == 5 * EPOCHS
+    errors = [[trial.values[0] for trial in search.study.trials] for search in searches]
+    assert told == [
+        GenerationDone(
+            sum(min(len(own), K * number) for own in errors),
+            2 * TRIALS + 2 * K + 1,
+            3 * K,
+            tuple(1 - min(own[: K * number]) for own in errors),
+        )
+        for number in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(("where", "after"), [("train", 1), ("train", 3), ("tell", 4), ("tell", 11), ("ask", 7)])
+def test_searches_together_that_die_continue_and_find_what_they_would_have_found(
+    each_alone: tuple[list[Found], list[list[tuple[Any, ...]]]],
+    where: str,
+    after: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    studies = [in_memory() for _ in range(3)]
+    with monkeypatch.context() as patched:
+        die(patched, where, after, studies[0])  # all of them have one name
+        with pytest.raises(Death):
+            search_schedules(a_task(), several(studies))
+    searches, trained = several(studies), []
+    left = epochs_left(searches, EPOCHS)
+    assert_found(search_schedules(a_task(), searches, on_epoch=trained.append), each_alone[0])
+    assert [trials(search.study) for search in searches] == each_alone[1]
+    assert left == len(trained)
+
+
+def test_a_search_that_joins_finished_ones_is_trained_without_them(
+    each_alone: tuple[list[Found], list[list[tuple[Any, ...]]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = several([in_memory() for _ in range(3)])
+    search_schedules(a_task(), searches[:2])
+    sizes: list[int] = []
+
+    def trained(task: Task, members: Sequence[Member], **named: Any) -> Trained:
+        sizes.append(len(members))
+        return train_population(task, members, **named)
+
+    monkeypatch.setattr(searching, "train_population", trained)
+    assert_found(search_schedules(a_task(), searches), each_alone[0])
+    assert sizes == 5 * [K]
+
+
+def test_one_search_of_a_method_without_a_keep_rate_is_refused_before_any_is_asked() -> None:
+    searches = [Search(a_plan(), in_memory()), Search(a_plan(), in_memory(), method=Standard())]
+    with pytest.raises(InvalidInput, match=r"keep rate.*standard"):
+        search_schedules(a_task(), searches)
+    assert not any(search.study.trials for search in searches)
+
+
+# Which trial is the best
+
+
+LONG = 40
+"""Epochs, for curves that differ."""
+
+
+def scored(schedules: Sequence[tuple[float, float, float]], errors: Sequence[float]) -> optuna.Study:
+    """Make a study of schedules of Co-teaching's space, given as points of the cube, with these errors."""
+    study, names = in_memory(), SPACES["coteaching"].names
+    for point, error in zip(schedules, errors, strict=True):
+        params = dict(zip(names, point, strict=True))
+        distributions = {name: FloatDistribution(0.0, 1.0) for name in names}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=error))
+    return study
+
+
+GOOD = [(0.50 + 0.002 * step, 0.3, 0.4) for step in range(6)]
+BAD = [(0.10 + 0.002 * step, 0.3, 0.4) for step in range(6)]
+"""Curves next to each other: about half is dropped, or about a tenth."""
+GOOD_ERRORS = [0.21, 0.20, 0.22, 0.21, 0.20, 0.21]
+BAD_ERRORS = [0.40, 0.41, 0.40, 0.18, 0.42, 0.39]  # with one lucky training
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_lucky_trial_among_bad_neighbours_is_chosen_only_while_trials_are_few(missing: int) -> None:
+    points, errors = BAD + GOOD[missing:], BAD_ERRORS + GOOD_ERRORS[missing:]
+    study = scored(points, errors)
+    found = best(study, SPACES["coteaching"], LONG)
+    if len(points) < 12:
+        assert found.trial == 3
+    else:
+        assert found.trial in range(6, 12)
+    assert found.validation_accuracy == 1 - errors[found.trial]  # what was seen, not what is expected
+    assert found.point.tolist() == list(points[found.trial])
+    np.testing.assert_array_equal(found.schedule, SPACES["coteaching"].decode(found.point[None], LONG)[0])
+
+
+def test_a_trial_that_is_good_for_a_reason_is_chosen_among_many_too() -> None:
+    study = scored(BAD + GOOD, [0.4] * 6 + [0.3, 0.2, 0.1, 0.2, 0.3, 0.3])
+    assert best(study, SPACES["coteaching"], LONG).trial in range(6, 12)
+    spread = [(0.05 + 0.06 * step, 0.3, 0.4) for step in range(14)]
+    study = scored(spread, [0.1 + 0.05 * abs(step - 8) for step in range(14)])
+    assert best(study, SPACES["coteaching"], LONG).trial in (7, 8, 9)
+
+
+@pytest.mark.parametrize("count", [4, 14])
+def test_trials_that_are_only_running_or_failed_are_never_the_best(count: int) -> None:
+    study, plan = in_memory(), a_plan("random", count)
+    asked = searching.ask(study, plan, count)
+    study.tell(0, state=TrialState.FAIL)
+    for trial in asked[2:]:
+        study.tell(trial.number, 0.5 - 0.01 * trial.number)
+    assert best(study, plan.space, LONG).trial >= 2
+
+
+@pytest.mark.parametrize("count", [3, 12, 20])
+def test_of_trials_that_are_all_alike_the_first_is_the_best(count: int) -> None:
+    study, plan = in_memory(), a_plan("random", count)
+    for trial in searching.ask(study, plan, count):
+        study.tell(trial.number, 1.0)  # everything diverged
+    assert best(study, plan.space, LONG).trial == 0
 
 
 # Opening studies

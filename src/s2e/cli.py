@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import shlex
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -346,6 +349,7 @@ def _new_directory(command: str, data: str) -> Path:
 def _reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterator[None]:
     """Turn what goes wrong into one line and an exit code: 2 for bad input, 130 when interrupted."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    _at_work.set(resumable)
     try:
         yield
     except S2EError as problem:
@@ -353,16 +357,42 @@ def _reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterat
             raise
         err.print(f"s2e: {problem}", markup=False)
         raise typer.Exit(2) from problem
-    except KeyboardInterrupt:
-        err.print(f"s2e: interrupted{_how_to_continue(resumable)}", markup=False)
+    except KeyboardInterrupt:  # only where `app` is run by another program: `main` lets none arise
+        err.print(_interrupted(), markup=False)
         raise typer.Exit(130) from None
 
 
-def _how_to_continue(resumable: tuple[str, Path] | None) -> str:
+_at_work: ContextVar[tuple[str, Path] | None] = ContextVar("_at_work", default=None)
+"""The command at work and its run directory, where it can be continued."""
+
+
+def _interrupted() -> str:
+    """Say that Ctrl-C was pressed, and how to go on."""
+    resumable = _at_work.get()
     if resumable is None or not (resumable[1] / "config.json").exists():
-        return ""
+        return "s2e: interrupted"
     command, path = resumable
-    return f"; continue with: s2e {command} --resume --out {shlex.quote(str(path))}"
+    return f"s2e: interrupted; continue with: s2e {command} --resume --out {shlex.quote(str(path))}"
+
+
+def _stop(*_: object) -> NoReturn:
+    """End the process where it stands, with one line, when Ctrl-C is pressed.
+
+    Not by raising KeyboardInterrupt, which does not always arrive: in the middle of a write to the study SQLAlchemy
+    logs it with a traceback, or raises an error of its own instead, which Optuna takes for a busy database and tries
+    again; the callback of a weak reference drops it; torch, while it is imported, aborts the process. And nothing has
+    to be put in order first: a run can be continued wherever its process died, and what was half written or downloaded
+    lies under a hidden name.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed twice, it is said once
+    try:
+        below_the_bar = "\x1b[?25h\n" if err.is_terminal else ""  # and shows the cursor, which a bar hides
+        line = os.fsencode(f"{below_the_bar}{_interrupted()}\n")
+        stderr = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # or the thread that draws the bar may draw over the line
+        os.write(stderr, line)
+    finally:
+        os._exit(130)
 
 
 def _show(run: Run, *, as_json: bool) -> None:
@@ -380,4 +410,9 @@ def _show(run: Run, *, as_json: bool) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    app(prog_name="s2e")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind an & in a script
+        signal.signal(signal.SIGINT, _stop)
+    try:
+        app(prog_name="s2e")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and said: only Python itself is left to end

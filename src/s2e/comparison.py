@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from s2e import datasets, schedules
 from s2e.commands import TEST, network_name
 from s2e.contestants import ALL, Contestant, Setting, taking_part
-from s2e.data import fingerprint
+from s2e.data import LabelledData, fingerprint
 from s2e.devices import device_of
 from s2e.errors import InvalidInput
 from s2e.figures import figure_files
 from s2e.ledger import Ledger
 from s2e.methods import Need, Standard
 from s2e.networks import reference_network
+from s2e.noise import parse_noise
 from s2e.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 from s2e.runs import CONFIG, Run
@@ -41,6 +42,12 @@ from s2e.workplace import Place, Watch, begin, ending
 
 CHANGEABLE = frozenset({"methods"})
 """What may change when a comparison is continued: more methods may join those that are finished."""
+
+LONGEST_NOISE = 60
+"""Characters of a noise setting in the name of a file, which has room for 255 bytes."""
+
+NAMED_IN_A_STAGE = 3
+"""Methods trained together that are named while they are; more would leave no room for a bar."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class CompareOptions:
             raise InvalidInput(f"`seeds` must be at least 1, but got {self.seeds}.")
         if self.noise_rate is not None and not 0 <= self.noise_rate < 1:
             raise InvalidInput(f"`noise_rate` must lie in [0, 1), but got {self.noise_rate}.")
-        if not self.noises or len(set(self.noises)) < len(self.noises):
+        if not self.noises or len({str(parse_noise(each)) for each in self.noises}) < len(self.noises):
             raise InvalidInput(
                 f"`noises` must name each noise setting once, but got {', '.join(self.noises) or 'none'}."
             )
@@ -154,11 +161,13 @@ def _settings(options: CompareOptions, place: Place) -> list[Setting]:
 
 
 def _groups(options: CompareOptions, settings: Sequence[Setting], place: Place) -> list[Group]:
-    """Put settings over the same inputs together: all of them where validation is clean."""
-    together: dict[tuple[bytes, bytes], list[Setting]] = {}
+    """Put settings over the same inputs, true labels and validation together: all of them where validation is clean."""
+    together: dict[tuple[bytes | str | None, ...], list[Setting]] = {}
     for one in settings:
-        splits = one.prepared.splits
-        together.setdefault((splits.train.rows.tobytes(), splits.valid.labels.tobytes()), []).append(one)
+        train, valid = one.prepared.splits.train, one.prepared.splits.valid
+        truth = None if train.clean_labels is None else train.clean_labels.tobytes()
+        same = (train.rows.tobytes(), truth, valid.labels.tobytes(), one.prepared.validation)
+        together.setdefault(same, []).append(one)
     return [Group(_task(options, own[0].prepared, place), own) for own in together.values()]
 
 
@@ -197,7 +206,7 @@ def _train(
     watch: Watch,
     schedule_of: Mapping[tuple[str, str], Found],
 ) -> None:
-    """Train what is not finished yet, everything in one population."""
+    """Train what is not finished yet, everything in one population, and write what is finished as soon as it is."""
     entries = [
         (setting, contestant)
         for contestant in contestants
@@ -216,9 +225,15 @@ def _train(
         )
         for setting, contestant in entries
     ]
-    names = ", ".join(dict.fromkeys(contestant.name for _, contestant in entries))
-    watch.stage(names, populations_needed(group.task, members) * options.epochs)
-    trained, as_trained = train_in_stages(group.task, members, on_epoch=watch.epoch)
+    names = list(dict.fromkeys(contestant.name for _, contestant in entries))
+    stage = ", ".join(names) if len(names) <= NAMED_IN_A_STAGE else f"{len(names)} methods"
+    watch.stage(stage, populations_needed(group.task, members) * options.epochs)
+
+    def keep(places: list[int], trained: Trained) -> None:
+        own = [entries[place] for place in places]
+        ledger.add(list(_outcomes(group.task, own, [members[place] for place in places], trained)), {})
+
+    trained, as_trained = train_in_stages(group.task, members, on_epoch=watch.epoch, on_first=keep)
     matrices = {
         f"{setting.noise}/{contestant.name}/{setting.draw}": member.transition
         for (setting, contestant), member in zip(entries, as_trained, strict=True)
@@ -307,15 +322,17 @@ def _write(
         run.write_arrays("transitions.npz", transitions)
     for (noise, name), found in schedule_of.items():
         content = {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()}
-        run.write_json(f"schedule-{name}-{noise}.json".replace(":", "-").replace("/", "-"), content)
+        setting = noise[-LONGEST_NOISE:]  # the end of a long path to a matrix
+        run.write_json(f"schedule-{name}-{setting}.json".replace(":", "-").replace("/", "-"), content)
 
 
 def _judged_on(task: Task) -> str:
     return TEST if TEST in task.evaluate else VALIDATION
 
 
-def _parts(setting: Setting) -> tuple[Any, Any]:
-    return setting.prepared.splits.train, setting.prepared.splits.valid
+def _parts(setting: Setting) -> list[LabelledData]:
+    splits = setting.prepared.splits
+    return [part for part in (splits.train, splits.valid, splits.test) if part is not None]
 
 
 def _samples(prepared: Prepared) -> dict[str, int]:

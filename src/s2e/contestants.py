@@ -53,7 +53,7 @@ def taking_part(
         reason = _missing(contestant, settings, told)
         if reason is None:
             able.append(contestant)
-        elif ALL in names and name in everyone:
+        elif name not in names:  # it came with `all`
             left_out.append({"method": name, "reason": reason})
         else:
             raise InvalidInput(f"{name} {reason}.")

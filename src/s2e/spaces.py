@@ -7,6 +7,7 @@ Notation (paper, section 3.2 and Table 1) and shapes:
     R       (P, M)  keep rates
     α       (P, 4)  weights of the basis functions, on the simplex
     a1..a4  (P, 1)  parameters of one basis function; each of the four has its own
+    x       (M,)    t/T, what a network that draws a curve is fed
 """
 
 from __future__ import annotations
@@ -117,6 +118,13 @@ _TABLE_1: tuple[tuple[_Fall, _Rise], ...] = (
 )
 
 
+def _basis_function(i: int, a: Floats, t: Floats, epochs: int) -> Floats:
+    """(P, M): f_i(t; a1..a4) for a (P, 4), i from 1; what it is at t = 0 is for the caller to say, because of 0^0."""
+    fall, rise = _TABLE_1[i - 1]
+    a1, a2, a3, a4 = (a[:, j, None] for j in range(4))  # (P, 1) each
+    return fall(t, a1, a2) + a3 * rise(t, epochs, a4)
+
+
 class S2ESpace(Space):
     """The paper's space: R(t) = Σ α_i f_i(t; a1..a4 of i), the f_i of Table 1, α on the simplex (paper, section 3.2).
 
@@ -131,11 +139,34 @@ class S2ESpace(Space):
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
         """(P, M): Σ α_i f_i(t); about a fifth of uniform points exceed 1 somewhere."""
         alpha = simplex_weights(points[:, :4])  # (P, 4)
-        beta = points[:, 4:].reshape(-1, 4, 4, 1)  # (P, basis function, a1..a4, 1)
+        beta = points[:, 4:].reshape(-1, 4, 4)  # (P, basis function, a1..a4)
         curves = np.zeros((len(points), len(t)))
-        for i, (fall, rise) in enumerate(_TABLE_1):
-            a1, a2, a3, a4 = (beta[:, i, j] for j in range(4))  # (P, 1) each
-            curves += alpha[:, i, None] * (fall(t, a1, a2) + a3 * rise(t, epochs, a4))
+        for i in (1, 2, 3, 4):
+            curves += alpha[:, i - 1, None] * _basis_function(i, beta[:, i - 1], t, epochs)
+        curves[:, t == 0] = 1.0
+        return curves
+
+
+class SingleSpace(Space):
+    """One basis function of Table 1 alone, R(t) = f_i(t; a1..a4) (paper, ablation of the search space).
+
+    D = 4: a1..a4, named as in the S2E space. The curves are those that space has with all weight on f_i: R(0) = 1
+    exactly, and R is clipped where it exceeds 1. The paper reports the best of the four spaces.
+
+    Args:
+        basis: i in 1..4.
+    """
+
+    def __init__(self, basis: int) -> None:
+        if basis not in (1, 2, 3, 4):
+            raise InvalidInput(f"`basis` must be 1, 2, 3 or 4, but got {basis!r}.")
+        self.basis = basis
+        self.name = f"single-{basis}"
+        self.names = tuple(f"f{basis}_a{j}" for j in (1, 2, 3, 4))
+
+    def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
+        """(P, M): f_i(t)."""
+        curves = _basis_function(self.basis, points, t, epochs)
         curves[:, t == 0] = 1.0
         return curves
 
@@ -160,7 +191,71 @@ class CoteachingSpace(Space):
         return coteaching_curve(t, tau, 1 + ramp * (longest - 1), 2 * c)
 
 
-SPACES: dict[str, Space] = {known.name: known for known in (S2ESpace(), CoteachingSpace())}
+# ------------------------------------------------------------------------------------- general function approximators
+
+# Networks without a prior on the curve's shape: R(0) may be anything. The paper gives their size, four hidden units and
+# a sigmoid, but no ranges of the weights. With these ranges, and uniform points, R at one epoch spreads about as a
+# uniform number does (standard deviation 0.29), and two kinds of curves do not take over, counted at T = 200: almost
+# constant ones, max R − min R < 0.05, and saturated ones, within 0.02 of 0 or 1 in over 90 % of the epochs. (In the S2E
+# space they are 6 % and 5 %.)
+
+
+class RBFSpace(Space):
+    """A radial basis function network, R(t) = sigmoid(b + Σ w_i exp(−(x − c_i)²/(2 s_i²))), x = t/T (paper, ablation).
+
+    D = 13: b in [−2, 2], then four of each, w_i in [−3, 3], c_i in [0, 1], all scaled linearly, and s_i in [0.05, 0.5],
+    scaled logarithmically. Of uniform points 1.5 % give an almost constant curve and 0.4 % a saturated one; R has mean
+    0.5 and standard deviation 0.30, 0.33 and 0.30 at t = 0, T/4 and T − 1.
+    """
+
+    name = "rbf"
+    names = ("bias", *(f"{what}_{i}" for what in ("weight", "centre", "width") for i in (1, 2, 3, 4)))
+
+    def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
+        """(P, M): the network's output; never leaves [0, 1]."""
+        bias, weight, centre, width = _by_unit(points)
+        w, c, s = _symmetric(weight, 3), centre, 0.05 * 10**width  # (P, 4, 1) each
+        return _sigmoid(_symmetric(bias, 2) + (w * np.exp(-((t / epochs - c) ** 2) / (2 * s**2))).sum(axis=1))
+
+
+class MLPSpace(Space):
+    """A perceptron with one hidden layer, R(t) = sigmoid(b + Σ v_i max(0, w_i x + b_i)), x = t/T (paper, ablation).
+
+    D = 13: b in [−2, 2], then four of each, v_i in [−6, 6], w_i in [−1, 1] and b_i in [−1/4, 1/4], all scaled linearly.
+    A curve stays the same when w_i and b_i are multiplied and v_i is divided by one positive number, so w_i needs no
+    wider range; b_i has a narrower one because a unit bends the curve at x = −b_i/w_i, of use within [0, 1] alone. Of
+    uniform points 11 % give an almost constant curve and 0.2 % a saturated one; R has mean 0.5 and standard deviation
+    0.26, 0.28 and 0.36 at t = 0, T/4 and T − 1.
+    """
+
+    name = "mlp"
+    names = ("bias", *(f"{what}_{i}" for what in ("weight", "slope", "offset") for i in (1, 2, 3, 4)))
+
+    def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
+        """(P, M): the network's output; never leaves [0, 1]."""
+        bias, weight, slope, offset = _by_unit(points)
+        v, w, b = _symmetric(weight, 6), _symmetric(slope, 1), _symmetric(offset, 0.25)  # (P, 4, 1) each
+        return _sigmoid(_symmetric(bias, 2) + (v * np.maximum(0.0, w * (t / epochs) + b)).sum(axis=1))
+
+
+def _by_unit(points: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Split points (P, 13) into the output unit's bias (P, 1) and three coordinates (P, 4, 1) of the hidden units."""
+    return points[:, :1], points[:, 1:5, None], points[:, 5:9, None], points[:, 9:13, None]
+
+
+def _symmetric(u: Floats, bound: float) -> Floats:
+    """Scale u in [0, 1] to [−bound, bound]."""
+    return bound * (2 * u - 1)
+
+
+def _sigmoid(z: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-z)))  # |z| ≤ 2 + 4·6·(1 + 1/4) = 32 in these spaces: nothing overflows
+
+
+SPACES: dict[str, Space] = {
+    known.name: known
+    for known in (S2ESpace(), CoteachingSpace(), *(SingleSpace(i) for i in (1, 2, 3, 4)), RBFSpace(), MLPSpace())
+}
 """Every space by its name."""
 
 

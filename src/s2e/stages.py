@@ -34,12 +34,17 @@ class Staged(NamedTuple):
 
 
 def train_in_stages(
-    task: Task, members: Sequence[Member], *, on_epoch: Callable[[Progress], None] | None = None
+    task: Task,
+    members: Sequence[Member],
+    *,
+    on_epoch: Callable[[Progress], None] | None = None,
+    on_first: Callable[[list[int], Trained], None] | None = None,
 ) -> Staged:
     """Train members of any methods, in two populations where a method needs two trainings.
 
     The first population holds everyone who can be trained at once, and a Standard training for each member that needs
     a transition matrix; a Standard member that is there anyway, with the same seed and labels, serves for both.
+    Before the second begins, `on_first` is told the places of the members that are finished, and what came of them.
     """
     waiting = [place for place, member in enumerate(members) if _waits(task, member)]
     if not waiting:
@@ -54,6 +59,8 @@ def train_in_stages(
             first.append(plain)
     remembered = VALIDATION if VALIDATION in task.evaluate else None
     trained = train_population(replace(task, remember_best=remembered), first, on_epoch=on_epoch)
+    if on_first is not None and ready:
+        on_first(ready, trained.take(range(len(ready))))
     sources = [served_by[_training(task, replace(members[place], method=Standard()))] for place in waiting]
     matrices = estimated_transitions(task, trained, sources)
     second = [replace(members[place], transition=matrix) for place, matrix in zip(waiting, matrices, strict=True)]
