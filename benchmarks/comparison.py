@@ -341,7 +341,7 @@ def measure_packed(shared: Task, members_per_method: int) -> Packed:
 
     def note(progress: Progress) -> None:
         if progress.epoch == 1:
-            sizes.append(progress.last - progress.first)
+            sizes.append(len(progress.places))
             ends.append([])
         ends[-1].append(time.perf_counter())
 

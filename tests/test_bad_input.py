@@ -267,7 +267,7 @@ def test_a_bar_reaches_its_end_when_chunks_are_thirds_of_the_members() -> None:
     watch.stage("search", 6)
     for epoch in range(1, 7):
         for first in (0, 2, 4):
-            watch.epoch(Progress(epoch, 6, first, first + 2, 6, Curves.empty(2, 6, [])))
+            watch.epoch(Progress(epoch, 6, (first, first + 1), 6, Curves.empty(2, 6, [])))
     assert shown.tasks[0].finished
 
 

@@ -59,6 +59,7 @@ def drawn_curves(members, epochs, seed=0, names=("valid", "test")):
     for array in (curves.loss, curves.train_accuracy, curves.kept, curves.label_precision, *curves.accuracy.values()):
         array[:] = generator.random((members, epochs))
     curves.diverged[:] = np.arange(members) % 2 == 1
+    curves.epochs[:] = epochs
     return curves
 
 
@@ -140,8 +141,9 @@ def test_empty_curves_are_unknown_everywhere():
     curves = Curves.empty(3, 5, ["valid", "test"])
     assert set(curves.accuracy) == {"valid", "test"}
     for name, array in curves.arrays().items():
-        assert array.shape == ((3,) if name == "diverged" else (3, 5))
-        assert not array.any() if name == "diverged" else np.isnan(array).all()
+        plain = name in ("diverged", "epochs")
+        assert array.shape == ((3,) if plain else (3, 5))
+        assert not array.any() if plain else np.isnan(array).all()
 
 
 def test_concatenated_curves_keep_every_member_in_order():
@@ -154,6 +156,7 @@ def test_concatenated_curves_keep_every_member_in_order():
             whole.label_precision[part],
             {name: curve[part] for name, curve in whole.accuracy.items()},
             whole.diverged[part],
+            whole.epochs[part],
         )
         for part in (slice(0, 2), slice(2, 3), slice(3, 5))
     ]

@@ -177,7 +177,7 @@ def test_a_population_that_does_not_fit_the_memory_is_trained_in_chunks(train_da
     seen = []
     with caplog.at_level(logging.WARNING):
         small = train_population(
-            task(train_data, Coteaching()), members, on_epoch=lambda p: seen.append((p.first, p.last))
+            task(train_data, Coteaching()), members, on_epoch=lambda p: seen.append((p.places[0], p.places[-1] + 1))
         )
     assert "do not fit the memory" in caplog.text
     assert len(set(seen)) > 1
@@ -188,14 +188,14 @@ def test_a_population_that_does_not_fit_the_memory_is_trained_in_chunks(train_da
 def test_running_out_of_memory_halves_the_chunk_and_loses_nothing(train_data, monkeypatch, caplog):
     from s2e import training
 
-    real = training._build
+    real = training._Crew.of
 
-    def build(shared, members):
+    def put_on_device(shared, members):
         if len(members) > 2:
             raise torch.OutOfMemoryError("no more")
         return real(shared, members)
 
-    monkeypatch.setattr(training, "_build", build)
+    monkeypatch.setattr(training._Crew, "of", put_on_device)
     members = [member(seed=k) for k in range(5)]
     with caplog.at_level(logging.WARNING):
         survived = train_population(task(train_data, Standard()), members)
@@ -326,7 +326,71 @@ def test_a_network_of_the_wrong_shape_is_refused(train_data):
 def test_progress_is_told_after_every_epoch(train_data):
     told = []
     train_population(task(train_data, Standard(), chunk=2), [member(seed=k) for k in range(3)], on_epoch=told.append)
-    assert [(p.epoch, p.first, p.last) for p in told] == [(e, 0, 2) for e in range(1, 5)] + [
+    assert [(p.epoch, p.places[0], p.places[-1] + 1) for p in told] == [(e, 0, 2) for e in range(1, 5)] + [
         (e, 2, 3) for e in range(1, 5)
     ]
     assert {(p.epochs, p.members) for p in told} == {(4, 3)}
+
+
+# Members that are stopped
+
+
+def stopping(at):
+    """Stop members after so many epochs, {place: epochs}."""
+
+    def stop(progress):
+        return [place for place in progress.places if at.get(place) == progress.epoch]
+
+    return stop
+
+
+@pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_members_that_go_on_are_not_changed_by_those_that_are_stopped(method, chunk, train_data, valid_data):
+    shared = task(train_data, method, evaluate={"valid": valid_data}, chunk=chunk, network=with_batch_norm_and_dropout)
+    members = [member(0.5, seed=1), member(0.9, seed=2, learning_rate=3e-3), member(0.2, seed=3), member(0.6, seed=4)]
+    everyone = train_population(shared, members)
+    some = train_population(shared, members, stop=stopping({0: 1, 2: 3}))
+    for place in (1, 3):
+        assert_same(only(some, place), only(everyone, place))
+        for name in ("kept", "agreed", "loss"):
+            np.testing.assert_array_equal(getattr(some.dynamics, name)[place], getattr(everyone.dynamics, name)[place])
+    assert some.curves.epochs.tolist() == [1, 4, 3, 4]
+    for place, epochs in ((0, 1), (2, 3)):
+        for name, curve in some.curves.arrays().items():
+            if curve.ndim == 2:
+                whole = everyone.curves.arrays()[name]
+                np.testing.assert_array_equal(curve[place, :epochs], whole[place, :epochs], err_msg=name)
+                assert np.isnan(curve[place, epochs:]).all()
+        last = everyone.curves.accuracy["valid"][place, :epochs].mean()
+        assert some.curves.last("valid")[place] == pytest.approx(last)
+
+
+def test_a_stopped_member_keeps_the_weights_it_had(train_data):
+    stopped = train_population(task(train_data, Coteaching()), [member(), member(seed=1)], stop=stopping({0: 2}))
+    seen = []
+    train_population(
+        task(train_data, Coteaching()),
+        [member()],
+        on_epoch=lambda progress: seen.append(progress.epoch),
+        stop=stopping({0: 2}),
+    )
+    assert seen == [1, 2]  # nobody is left to train
+    alone = train_population(task(train_data, Coteaching()), [member()], stop=stopping({0: 2}))
+    assert_same(only(stopped, 0), alone)
+
+
+def test_stopping_at_the_last_epoch_changes_nothing(train_data):
+    members = [member(seed=1), member(seed=2)]
+    shared = task(train_data, Standard())
+    assert_same(train_population(shared, members, stop=stopping({0: 4, 1: 4})), train_population(shared, members))
+
+
+def test_best_epochs_are_kept_for_members_that_go_on_and_for_those_that_are_stopped(train_data, valid_data):
+    shared = task(train_data, Coteaching(), evaluate={"valid": valid_data}, remember_best="valid")
+    members = [member(0.5, seed=1), member(0.9, seed=2), member(0.3, seed=3)]
+    everyone = train_population(shared, members)
+    some = train_population(shared, members, stop=stopping({1: 2}))
+    for name, tensor in everyone.best_state.items():
+        for place in (0, 2):
+            assert torch.equal(some.best_state[name][some.rows(place)], tensor[everyone.rows(place)])

@@ -15,6 +15,9 @@ DECAY_STARTS = 0.4
 Rows: TypeAlias = Tensor | tuple[Tensor, ...]
 """Something for each of G rows: a tensor (G, ...), or G tensors."""
 
+Stacked: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""A parameter and its two moments, (G, ...) each."""
+
 BETA1, BETA1_IN_DECAY, BETA2, EPSILON = 0.9, 0.1, 0.999, 1e-8
 
 
@@ -47,12 +50,33 @@ class StackedAdam:
         may_rest: Sequence[bool] | None = None,
     ) -> None:
         self.beta1 = BETA1
-        kinds = list(zip(learning_rates, may_rest or [False] * len(learning_rates), strict=True))
+        self._device = device
+        self._kinds = list(zip(learning_rates, may_rest or [False] * len(learning_rates), strict=True))
+        stacked = [parameter.detach() for parameter in parameters]
+        self._first_moments = [torch.zeros_like(parameter) for parameter in stacked]
+        self._second_moments = [torch.zeros_like(parameter) for parameter in stacked]
+        moments = list(zip(stacked, self._first_moments, self._second_moments, strict=True))
         self._groups: list[_FusedGroup | _MaskedGroup] = []
-        for (rate, rests), rows in groupby(range(len(kinds)), key=lambda row: kinds[row]):
+        for (rate, rests), rows in groupby(range(len(self._kinds)), key=lambda row: self._kinds[row]):
             masked = rests and device.type == "cuda"
             group = _MaskedGroup if masked else _FusedGroup
-            self._groups.append(group(parameters, list(rows), rate, device))
+            self._groups.append(group(moments, list(rows), rate, device))
+
+    def take(self, rows: Sequence[int], parameters: Sequence[Tensor]) -> StackedAdam:
+        """Return the optimizer of some of the rows, in this order; their parameters are these now."""
+        rates, may_rest = zip(*(self._kinds[row] for row in rows), strict=True)
+        taken = StackedAdam(parameters, rates, self._device, may_rest)
+        taken.beta1 = self.beta1
+        for mine, theirs in (
+            (self._first_moments, taken._first_moments),
+            (self._second_moments, taken._second_moments),
+        ):
+            for moment, copied in zip(mine, theirs, strict=True):
+                copied.copy_(moment[list(rows)])
+        steps = torch.cat([group.steps_taken() for group in self._groups])[list(rows)]
+        for group in taken._groups:
+            group.go_on_after(steps)
+        return taken
 
     def plan(self, factor: float, beta1: float) -> None:
         """Set what holds from now on: the factor on every learning rate, and beta1."""
@@ -73,20 +97,33 @@ class StackedAdam:
 
 
 class _FusedGroup:
-    """Neighbouring rows with one learning rate, and their moments."""
+    """Neighbouring rows with one learning rate."""
 
-    def __init__(self, parameters: Sequence[Tensor], rows: list[int], rate: float, device: torch.device) -> None:
+    def __init__(self, tensors: Sequence[Stacked], rows: list[int], rate: float, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
+        self._rows = slice(rows[0], rows[-1] + 1)
         self._rate = rate
         self._scaled: float | Tensor = torch.tensor(rate, device=device) if self._on_cuda else rate
         # On a CPU row by row: its kernel rounds what does not fill a cache line differently, and a row's rounding must
         # not depend on its neighbours.
-        blocks: list[slice | int] = [slice(rows[0], rows[-1] + 1)] if self._on_cuda else list(rows)
-        self._blocks = [(which, block) for which in range(len(parameters)) for block in blocks]
-        self._parameters = [parameters[which].detach()[block] for which, block in self._blocks]  # same storage
-        self._first_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._second_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._steps = [torch.zeros((), device=device) for _ in self._parameters]
+        blocks: list[slice | int] = [self._rows] if self._on_cuda else list(rows)
+        self._blocks = [(which, block) for which in range(len(tensors)) for block in blocks]
+        self._parameters = [tensors[which][0][block] for which, block in self._blocks]  # same storage
+        self._first_moments = [tensors[which][1][block] for which, block in self._blocks]
+        self._second_moments = [tensors[which][2][block] for which, block in self._blocks]
+        self._steps = [torch.zeros((), device=device) for _ in self._blocks]
+
+    def steps_taken(self) -> Tensor:
+        """Steps of each row, (R,) float64."""
+        size = self._rows.stop - self._rows.start
+        if self._on_cuda:
+            return self._steps[0].double().expand(size)
+        return torch.stack(self._steps[:size]).double()
+
+    def go_on_after(self, steps: Tensor) -> None:
+        """Take over the steps of all rows, (G,); rows of one block have taken the same."""
+        for own, (_, block) in zip(self._steps, self._blocks, strict=True):
+            own.copy_(steps[block].max())
 
     def scale(self, factor: float) -> None:
         if isinstance(self._scaled, Tensor):
@@ -128,14 +165,22 @@ class _MaskedGroup:
     with no choice made on the host: it can be captured.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], rows: list[int], rate: float, device: torch.device) -> None:
+    def __init__(self, tensors: Sequence[Stacked], rows: list[int], rate: float, device: torch.device) -> None:
         self._rows = slice(rows[0], rows[-1] + 1)
         self._rate = rate
         self._scaled = torch.tensor(rate, device=device)
-        self._parameters = [parameter.detach()[self._rows] for parameter in parameters]  # same storage
-        self._first_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._second_moments = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._parameters = [stacked[0][self._rows] for stacked in tensors]  # same storage
+        self._first_moments = [stacked[1][self._rows] for stacked in tensors]
+        self._second_moments = [stacked[2][self._rows] for stacked in tensors]
         self._steps = torch.zeros(len(rows), dtype=torch.float64, device=device)
+
+    def steps_taken(self) -> Tensor:
+        """Steps of each row, (R,) float64."""
+        return self._steps
+
+    def go_on_after(self, steps: Tensor) -> None:
+        """Take over the steps of all rows, (G,)."""
+        self._steps.copy_(steps[self._rows])
 
     def scale(self, factor: float) -> None:
         self._scaled.fill_(self._rate * factor)

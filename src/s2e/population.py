@@ -52,6 +52,7 @@ class Population:
     def __init__(
         self, factory: Factory, seeds: Sequence[int], device: torch.device, *, vectorize: bool | None = None
     ) -> None:
+        self._factory = factory
         self.seeds = tuple(seeds)
         self.device = device
         self.vectorized = device.type != "cpu" if vectorize is None else vectorize
@@ -97,6 +98,14 @@ class Population:
         flat = torch.autograd.grad(loss, leaves, materialize_grads=True)
         rows = [flat[first : first + len(self)] for first in range(0, len(flat), len(self))]
         return [each if self.device.type == "cpu" else torch.stack(each) for each in rows]
+
+    def take(self, rows: Sequence[int]) -> Population:
+        """Return a population of some of the networks, in this order, as they are now."""
+        seeds = [self.seeds[row] for row in rows]
+        taken = Population(self._factory, seeds, self.device, vectorize=self.vectorized)
+        taken.load({name: tensor.detach()[list(rows)] for name, tensor in self.tensors().items()})
+        taken._tried, taken._forwards = self._tried, self._forwards
+        return taken
 
     def peek(self, rows: slice, inputs: Tensor) -> Peek:
         """Pass a batch (B, ...) through some of the networks without changing them, in training or evaluation mode."""
@@ -207,7 +216,7 @@ class BestEpochs:
         networks: how many of them belong to each of the P members.
     """
 
-    def __init__(self, population: Population, networks: Sequence[int]) -> None:
+    def __init__(self, population: Population, networks: Sequence[int] | NDArray[np.int64]) -> None:
         self._population = population
         self._owners = np.repeat(np.arange(len(networks)), networks)  # (G,)
         self._best = np.full(len(networks), -np.inf)
@@ -220,6 +229,14 @@ class BestEpochs:
         rows = torch.from_numpy(np.flatnonzero(improved[self._owners])).to(self._population.device)
         for name, tensor in self._population.tensors().items():
             self._copies[name][rows] = tensor.detach()[rows]
+
+    def take(self, members: NDArray[np.int64], population: Population) -> BestEpochs:
+        """Return the copies of some members, whose networks are this population now."""
+        taken = BestEpochs(population, np.bincount(self._owners)[members])
+        rows = torch.from_numpy(np.flatnonzero(np.isin(self._owners, members))).to(population.device)
+        taken._best = self._best[members]
+        taken._copies = {name: tensor[rows] for name, tensor in self._copies.items()}
+        return taken
 
     def state(self) -> dict[str, Tensor]:
         """Return the copies, {name: (G, ...)}, on the CPU."""

@@ -53,7 +53,7 @@ class Bars:
 
     def epoch(self, progress: TrainingProgress) -> None:
         """Move the bar on by what this chunk of the members is of all."""
-        self._trained += (progress.last - progress.first) / progress.members
+        self._trained += len(progress.places) / progress.members
         self._bars.update(self._task, completed=round(self._trained, 6))
 
     def generation(self, done: GenerationDone) -> None:
@@ -77,9 +77,9 @@ class Lines:
 
     def epoch(self, progress: TrainingProgress) -> None:
         """Say where things stand, at most every ten seconds."""
-        self._trained += (progress.last - progress.first) / progress.members
+        self._trained += len(progress.places) / progress.members
         if time.monotonic() - self._said >= 10:
-            members = f", members {progress.first + 1}-{progress.last} of {progress.members}"
+            members = f", {len(progress.places)} of {progress.members} members"
             self._say(f"  epoch {progress.epoch}/{progress.epochs}{members}")
 
     def generation(self, done: GenerationDone) -> None:

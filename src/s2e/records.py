@@ -39,6 +39,7 @@ class Curves:
         label_precision: share of correctly labelled samples among those trained on; NaN where true labels are unknown.
         accuracy: accuracy on each data set evaluated after every epoch, by its name.
         diverged: (P,) members whose loss stopped being finite.
+        epochs: (P,) epochs trained; fewer than T for a member that was stopped, whose curves are NaN from there on.
     """
 
     loss: NDArray[np.float64]
@@ -47,6 +48,7 @@ class Curves:
     label_precision: NDArray[np.float64]
     accuracy: dict[str, NDArray[np.float64]]
     diverged: NDArray[np.bool_]
+    epochs: NDArray[np.int64]
 
     @classmethod
     def empty(cls, members: int, epochs: int, evaluated: Iterable[str]) -> Curves:
@@ -56,7 +58,8 @@ class Curves:
             return np.full((members, epochs), np.nan)
 
         accuracy = {name: blank() for name in evaluated}
-        return cls(blank(), blank(), blank(), blank(), accuracy, np.zeros(members, dtype=bool))
+        diverged, trained = np.zeros(members, dtype=bool), np.zeros(members, dtype=np.int64)
+        return cls(blank(), blank(), blank(), blank(), accuracy, diverged, trained)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Curves]) -> Curves:
@@ -87,8 +90,10 @@ class Curves:
         return {**plain, **{f"accuracy_{name}": curve for name, curve in self.accuracy.items()}}
 
     def last(self, name: str) -> NDArray[np.float64]:
-        """Return the mean accuracy over the last epochs on a data set, (P,); 0 for members that diverged."""
-        mean = self.accuracy[name][:, -LAST_EPOCHS:].mean(axis=1)
+        """Return the mean accuracy over the last epochs trained on a data set, (P,); 0 for members that diverged."""
+        epoch = np.arange(self.accuracy[name].shape[1])
+        counts = (epoch < self.epochs[:, None]) & (epoch >= self.epochs[:, None] - LAST_EPOCHS)  # (P, T)
+        mean = np.where(counts, self.accuracy[name], 0.0).sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
         return np.where(self.diverged, 0.0, mean)
 
 
@@ -146,6 +151,18 @@ class Recorder:
         self._agreed = torch.zeros(members, samples, device=device)
         self._seen = np.zeros((self._stretches, samples), dtype=np.int64)
 
+    def take(self, members: Sequence[int]) -> Recorder:
+        """Return a recorder of some of the members, in this order, which goes on from what is recorded of them."""
+        rows = list(members)
+        clean = None if self._clean is None else self._clean[rows]
+        taken = Recorder(len(rows), self._samples, self._epochs, clean, self._loss.device)
+        taken._finite.copy_(self._finite[rows])
+        taken._loss.copy_(self._loss[rows])
+        taken._kept.copy_(self._kept[rows])
+        taken._agreed.copy_(self._agreed[rows])
+        taken._seen[:] = self._seen
+        return taken
+
     def begin_epoch(self, epoch: int, order: Tensor, steps: int) -> None:
         """Start an epoch of so many steps over the samples of `order` (on the CPU)."""
         stretch = epoch * self._stretches // self._epochs
@@ -178,15 +195,18 @@ class Recorder:
         self._kept[members].index_add_(1, index, selected.sum(dim=1))
         self._agreed[members].index_add_(1, index, correct.sum(dim=1))
 
-    def end_epoch(self, epoch: int, curves: Curves) -> None:
-        """Write the means of the epoch into the curves."""
+    def end_epoch(self, epoch: int, curves: Curves, rows: NDArray[np.int64] | None = None) -> None:
+        """Write the means of the epoch into the curves; `rows` (P,) says where, when they hold others too."""
+        places = np.arange(len(self._finite)) if rows is None else rows
         loss, correct, kept, precision, picked = self._sums.double().cpu().numpy()
-        curves.loss[:, epoch] = loss / self._steps
-        curves.train_accuracy[:, epoch] = correct / self._steps
-        curves.kept[:, epoch] = kept / self._steps
+        curves.loss[places, epoch] = loss / self._steps
+        curves.train_accuracy[places, epoch] = correct / self._steps
+        curves.kept[places, epoch] = kept / self._steps
         if self._clean is not None:
-            np.divide(precision, picked, out=curves.label_precision[:, epoch], where=picked > 0)
-        curves.diverged[:] = ~self._finite.cpu().numpy()
+            known = picked > 0
+            curves.label_precision[places[known], epoch] = precision[known] / picked[known]
+        curves.diverged[places] = ~self._finite.cpu().numpy()
+        curves.epochs[places] = epoch + 1
 
     def dynamics(self) -> Dynamics:
         """Return what was accumulated over all epochs."""

@@ -89,12 +89,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a training stands after an epoch: epochs done of T, for members `first` to `last` (exclusive) of P."""
+    """Where a training stands after an epoch.
+
+    Attributes:
+        epoch: epochs done.
+        epochs: T.
+        places: the members trained at a time, by their places among all of them.
+        members: P, all of them.
+        curves: of the members at `places`, in that order, so far.
+    """
 
     epoch: int
     epochs: int
-    first: int
-    last: int
+    places: tuple[int, ...]
     members: int
     curves: Curves
 

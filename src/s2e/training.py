@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
@@ -36,11 +36,21 @@ EVALUATED_ROWS = 1 << 16
 
 
 def train_population(
-    task: Task, members: Sequence[Member], *, on_epoch: Callable[[Progress], None] | None = None
+    task: Task,
+    members: Sequence[Member],
+    *,
+    on_epoch: Callable[[Progress], None] | None = None,
+    stop: Callable[[Progress], Collection[int]] | None = None,
 ) -> Trained:
     """Train P members in lockstep; in chunks, one after the other, when they do not fit the memory together.
 
     A member trained alone equals the same member trained in a population: exactly on a CPU, to rounding on a GPU.
+
+    Args:
+        task: what they share.
+        members: what they do not.
+        on_epoch: told after every epoch.
+        stop: asked after every epoch; the members it names leave the population, which goes on without their cost.
     """
     check(task, members)
     size = task.chunk or _planned_chunk(task, members)
@@ -51,9 +61,12 @@ def train_population(
     while first < len(seated):
         now = seated[first : first + size]
 
-        def tell(epoch: int, curves: Curves, first: int = first, last: int = first + len(now)) -> None:
+        def tell(epoch: int, curves: Curves, places: tuple[int, ...] = tuple(order[first : first + size])) -> list[int]:
+            progress = Progress(epoch + 1, task.epochs, places, len(order), curves)
             if on_epoch is not None:
-                on_epoch(Progress(epoch + 1, task.epochs, first, last, len(seated), curves))
+                on_epoch(progress)
+            leaving = set() if stop is None else set(stop(progress))
+            return [row for row, place in enumerate(places) if place in leaving]
 
         try:
             parts.append(_train_chunk(task, now, tell))
@@ -76,29 +89,114 @@ def _by_method(task: Task, members: Sequence[Member]) -> list[int]:
     return sorted(range(len(members)), key=lambda place: methods.index(task.method_of(members[place])))
 
 
-def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Curves], None]) -> Trained:
-    """Train members that fit the memory together."""
+def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Curves], list[int]]) -> Trained:
+    """Train members that fit the memory together; `tell` names those to stop, by their places here."""
     with _current(task.device), _random_state_restored(task), _fast_matrix_products():
-        rates = np.stack([member.schedule for member in members])  # (P, T)
         curves = Curves.empty(len(members), task.epochs, task.evaluate)
-        population, lockstep, recorder = _build(task, members)
-        networks = tuple(task.method_of(member).networks for member in members)
         evaluated = {name: _Evaluated.of(data, task.device) for name, data in task.evaluate.items()}
-        best = BestEpochs(population, networks) if task.remember_best is not None else None
+        crew = _Crew.of(task, members)
+        stopped: list[tuple[NDArray[np.int64], Trained]] = []
         for epoch in range(task.epochs):
-            now = _epoch(task, epoch, rates)
-            lockstep.begin_epoch(now)
+            now = _epoch(task, epoch, np.stack([member.schedule for member in crew.members]))
+            crew.lockstep.begin_epoch(now)
             for _ in range(now.steps):
-                lockstep.step()
-            recorder.end_epoch(epoch, curves)
+                crew.lockstep.step()
+            crew.recorder.end_epoch(epoch, curves, crew.rows)
             for name, data in evaluated.items():
-                accuracies = data.accuracy(population).cpu().split(networks)
-                curves.accuracy[name][:, epoch] = [float(own.mean()) for own in accuracies]
-            if best is not None and task.remember_best is not None:
-                best.update(curves.accuracy[task.remember_best][:, epoch])
-            tell(epoch, curves)
-        remembered = None if best is None else best.state()
-        return Trained(curves, recorder.dynamics(), population.state(), networks, remembered)
+                accuracies = data.accuracy(crew.population).cpu().split(crew.networks)
+                curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in accuracies]
+            if crew.best is not None and task.remember_best is not None:
+                crew.best.update(curves.accuracy[task.remember_best][crew.rows, epoch])
+            leaving = np.isin(crew.rows, tell(epoch, curves))
+            if leaving.any() and epoch + 1 < task.epochs:
+                stopped.append(crew.outcome(curves, np.flatnonzero(leaving)))
+                if leaving.all():
+                    break
+                crew = crew.part(np.flatnonzero(~leaving))
+        else:
+            stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
+        order = np.argsort(np.concatenate([rows for rows, _ in stopped]))
+        trained = Trained.concatenate([part for _, part in stopped])
+        return trained if len(stopped) == 1 else trained.take(order.tolist())
+
+
+@dataclass(eq=False)
+class _Crew:
+    """Everything on the device for the members that are still trained.
+
+    Attributes:
+        task: what they share.
+        members: in the order of their networks; those of one method stand together.
+        rows: (p,) their places in the curves of the chunk.
+        population: their networks.
+        optimizer: updates them.
+        recorder: what to remember.
+        lockstep: one step of all of them.
+        best: their best epochs, where the task asks for them.
+    """
+
+    task: Task
+    members: Sequence[Member]
+    rows: NDArray[np.int64]
+    population: Population
+    optimizer: StackedAdam
+    recorder: Recorder
+    lockstep: Lockstep
+    best: BestEpochs | None
+
+    @classmethod
+    def of(cls, task: Task, members: Sequence[Member]) -> _Crew:
+        """Put networks, optimizer, data and records on the device."""
+        owners = [member for member in members for _ in range(task.method_of(member).networks)]
+        seeds = [
+            derive(member.seed, "network", which)
+            for member in members
+            for which in range(task.method_of(member).networks)
+        ]
+        population = Population(task.network, seeds, task.device, vectorize=task.vectorize)
+        optimizer = StackedAdam(
+            list(population.parameters.values()),
+            [member.learning_rate for member in owners],
+            task.device,
+            [task.method_of(member).may_select_nothing for member in owners],
+        )
+        right = None
+        if task.train.clean_labels is not None:
+            labels = _member_labels(task.train, members).to(task.device)  # (P, N)
+            right = labels == torch.from_numpy(task.train.clean_labels).to(task.device)
+        recorder = Recorder(len(members), len(task.train), task.epochs, right, task.device)
+        best = BestEpochs(population, _networks(task, members)) if task.remember_best is not None else None
+        rows = np.arange(len(members))
+        lockstep = _lockstep(task, members, population, optimizer, recorder)
+        return cls(task, members, rows, population, optimizer, recorder, lockstep, best)
+
+    @property
+    def networks(self) -> tuple[int, ...]:
+        """How many networks each member has."""
+        return _networks(self.task, self.members)
+
+    def part(self, places: NDArray[np.int64]) -> _Crew:
+        """Go on with some of the members, as they are now."""
+        owners = np.repeat(np.arange(len(self.members)), self.networks)  # (G,)
+        rows = np.flatnonzero(np.isin(owners, places)).tolist()
+        members = [self.members[place] for place in places]
+        population = self.population.take(rows)
+        optimizer = self.optimizer.take(rows, list(population.parameters.values()))
+        recorder = self.recorder.take(places.tolist())
+        best = None if self.best is None else self.best.take(places, population)
+        lockstep = _lockstep(self.task, members, population, optimizer, recorder)
+        return _Crew(self.task, members, self.rows[places], population, optimizer, recorder, lockstep, best)
+
+    def outcome(self, curves: Curves, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Trained]:
+        """Return the rows of some of the members, and what came of them."""
+        best = None if self.best is None else self.best.state()
+        dynamics, state = self.recorder.dynamics(), self.population.state()
+        trained = Trained(curves.take(self.rows), dynamics, state, self.networks, best)
+        return self.rows[places], trained if len(places) == len(self.members) else trained.take(places.tolist())
+
+
+def _networks(task: Task, members: Sequence[Member]) -> tuple[int, ...]:
+    return tuple(task.method_of(member).networks for member in members)
 
 
 def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
@@ -108,7 +206,7 @@ def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
     """
     check(task, members)
     members = [members[place] for place in _by_method(task, members)]
-    _, lockstep, _ = _build(task, members)
+    lockstep = _Crew.of(task, members).lockstep
     first = _epoch(task, 0, np.stack([member.schedule for member in members]))
     taken = 0
 
@@ -123,31 +221,16 @@ def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
     return step
 
 
-def _build(task: Task, members: Sequence[Member]) -> tuple[Population, Lockstep, Recorder]:
-    """Put networks, optimizer, data and records on the device; members of one method stand together."""
-    owners = [member for member in members for _ in range(task.method_of(member).networks)]
-    seeds = [
-        derive(member.seed, "network", which) for member in members for which in range(task.method_of(member).networks)
-    ]
-    population = Population(task.network, seeds, task.device, vectorize=task.vectorize)
-    optimizer = StackedAdam(
-        list(population.parameters.values()),
-        [member.learning_rate for member in owners],
-        task.device,
-        [task.method_of(member).may_select_nothing for member in owners],
-    )
+def _lockstep(
+    task: Task, members: Sequence[Member], population: Population, optimizer: StackedAdam, recorder: Recorder
+) -> Lockstep:
+    """Put the data on the device and make one step of everything."""
     labels = _member_labels(task.train, members).to(task.device)  # (P, N)
-    right = None
-    if task.train.clean_labels is not None:
-        right = labels == torch.from_numpy(task.train.clean_labels).to(task.device)
-    recorder = Recorder(len(members), len(task.train), task.epochs, right, task.device)
     steps = len(task.train) // task.batch_size
-    inputs = torch.from_numpy(task.train.inputs)
-    batches = feed(inputs, task.batch_size, task.device, stream=task.stream)
+    batches = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
     parts = _parts(task, members)
     clean = _clean_samples(task, parts, steps)
-    lockstep = Lockstep(population, parts, optimizer, batches, labels, recorder, clean=clean, use_graph=task.graph)
-    return population, lockstep, recorder
+    return Lockstep(population, parts, optimizer, batches, labels, recorder, clean=clean, use_graph=task.graph)
 
 
 def _parts(task: Task, members: Sequence[Member]) -> list[Part]:
