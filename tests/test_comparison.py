@@ -447,6 +447,7 @@ def test_noisy_validation_trains_each_setting_on_its_own_split(
     run = compared(options(data, *names, noises=NOISES, validation="noisy"), tmp_path / "run", log)
     assert trainings.sizes == 2 * [2, 1, 1, 1, 1, 2, 1, 1]  # the first draw of each setting has the search between
     assert result(run)["validation"] == "noisy"
+    assert {task.clean for task in trainings.tasks} == {None}  # doubtful samples are never handed out as clean ones
     found = outcomes(run)
     assert len(found) == 16
     for noise in NOISES:
@@ -476,6 +477,25 @@ def test_labels_as_given_beside_noisy_ones_keep_their_precision_unknown_and_that
     precision = {row["noise"]: row["label_precision"]["mean"] for row in result(run)["summary"]}
     assert precision["none"] is None
     assert precision["pair:0.4"] == pytest.approx(0.6, abs=0.15)
+
+
+def test_settings_share_a_population_where_they_differ_in_nothing_but_the_given_labels(data: str) -> None:
+    first = Setting("pair:0.4", 0, prepared(data, "pair:0.4", 0))
+    train, valid = first.prepared.splits.train, first.prepared.splits.valid
+    assert train.clean_labels is not None
+
+    def other(**changes: LabelledData) -> Setting:
+        return replace(first, prepared=replace(first.prepared, splits=replace(first.prepared.splits, **changes)))
+
+    apart = [
+        other(train=replace(train, rows=train.rows[::-1].copy())),
+        other(train=replace(train, clean_labels=None)),
+        other(train=replace(train, clean_labels=train.clean_labels[::-1].copy())),
+        other(valid=replace(valid, labels=valid.labels[::-1].copy())),
+    ]
+    alike = other(train=replace(train, labels=train.labels[::-1].copy()))
+    groups = comparison._groups(options(data), [first, *apart, alike], Place(Path()))
+    assert [group.settings for group in groups] == [[first, alike], *([each] for each in apart)]
 
 
 def test_a_validation_file_gives_reweight_its_clean_samples(own: str, tmp_path: Path) -> None:
@@ -620,6 +640,10 @@ def test_every_setting_must_give_what_a_method_needs() -> None:
     for settings in ([known, noisy], [noisy, known]):
         with pytest.raises(InvalidInput, match="reweight needs clean"):
             of("reweight", settings=settings, told=0.3)
+
+
+def test_labels_that_are_known_to_be_right_have_a_noise_rate_too() -> None:
+    assert of("mentornet", settings=[setting(noise_rate=0.0)])
 
 
 def test_a_searched_schedule_needs_no_noise_rate() -> None:

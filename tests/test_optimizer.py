@@ -200,7 +200,8 @@ class Masked:
         assert all(may_rest)
         groups = [[0, 1], [2], [3, 4], [5]]
         assert all(len({rates[row] for row in rows}) == 1 for rows in groups)
-        self._groups = [_MaskedGroup(parameters, rows, rates[rows[0]], device) for rows in groups]
+        moments = [(one.detach(), torch.zeros_like(one), torch.zeros_like(one)) for one in parameters]
+        self._groups = [_MaskedGroup(moments, rows, rates[rows[0]], device) for rows in groups]
         self.beta1 = 0.9
 
     def plan(self, factor, beta1):

@@ -13,7 +13,7 @@ from torch.nn import functional
 from conftest import blobs, member, small_mlp, task
 from s2e.data import LabelledData
 from s2e.errors import InvalidInput
-from s2e.methods import METHODS, Coteaching, MentorNet, Standard
+from s2e.methods import METHODS, Coteaching, MentorNet, Reweight, Standard
 from s2e.optimizer import learning_plan
 from s2e.seeds import derive
 from s2e.tasks import Member, Trained
@@ -394,3 +394,60 @@ def test_best_epochs_are_kept_for_members_that_go_on_and_for_those_that_are_stop
     for name, tensor in everyone.best_state.items():
         for place in (0, 2):
             assert torch.equal(some.best_state[name][some.rows(place)], tensor[everyone.rows(place)])
+
+
+# Threads
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def all_methods_together():
+    return [member(0.5, seed=seed, method=method) for method in ALL_METHODS for seed in (1, 2)]
+
+
+@pytest.mark.parametrize("network", [small_mlp, with_batch_norm])
+def test_members_in_several_threads_train_as_in_one(network, train_data, valid_data, two_threads):
+    shared = task(train_data, Reweight(), network=network, evaluate={"valid": valid_data})
+    told = []
+    several = train_population(shared, all_methods_together(), on_epoch=told.append)
+    assert torch.get_num_threads() == 2
+    assert {len(progress.places) for progress in told} == {len(ALL_METHODS)}  # two halves
+    torch.set_num_threads(1)
+    assert_same(several, train_population(shared, all_methods_together()))
+
+
+def test_networks_that_draw_random_numbers_are_not_spread_over_threads(train_data, two_threads):
+    told = []
+    shared = task(train_data, Coteaching(), network=with_batch_norm_and_dropout)
+    several = train_population(shared, [member(seed=1), member(seed=2)], on_epoch=told.append)
+    assert {progress.places for progress in told} == {(0, 1)}
+    assert_same(several, train_population(shared, [member(seed=1), member(seed=2)]))
+
+
+def test_what_goes_wrong_in_one_thread_ends_the_others(train_data, two_threads):
+    told = []
+
+    def fail(progress):
+        told.append(progress)
+        if len(told) == 3:
+            raise RuntimeError("enough")
+
+    shared = task(train_data, Coteaching(), epochs=1000)
+    with pytest.raises(RuntimeError, match="enough"):
+        train_population(shared, [member(seed=seed, epochs=1000) for seed in (1, 2)], on_epoch=fail)
+    assert len(told) == 3
+    assert torch.get_num_threads() == 2
+
+
+def test_members_are_stopped_in_several_threads_as_in_one(train_data, valid_data, two_threads):
+    shared = task(train_data, Coteaching(), evaluate={"valid": valid_data})
+    members = [member(0.5, seed=seed) for seed in range(5)]
+    several = train_population(shared, members, stop=stopping({1: 2, 4: 3}))
+    torch.set_num_threads(1)
+    assert_same(several, train_population(shared, members, stop=stopping({1: 2, 4: 3})))

@@ -49,7 +49,7 @@ METHOD_HELP = "standard, decoupling, f-correction, mentornet, coteaching, coteac
 Network = Annotated[str, typer.Option(help="mlp, cifar10-cnn, cifar100-cnn, or auto: by the shape of the data")]
 Epochs = Annotated[int, typer.Option(help="Epochs of every training")]
 BatchSize = Annotated[int, typer.Option(help="Samples in a batch")]
-Space = Annotated[str, typer.Option(help="Family of schedules: s2e or coteaching")]
+Space = Annotated[str, typer.Option(help="Family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp")]
 Sampler = Annotated[str, typer.Option(help="curve, newton, natural, gradient, random or tpe")]
 Trials = Annotated[int, typer.Option(help="Schedules to train in a search")]
 Generation = Annotated[int, typer.Option(help="Schedules trained at once, as one population")]
@@ -208,7 +208,7 @@ def compare(
     learning_rate: LearningRate = 1e-3,
     space: Space = "s2e",
     sampler: Sampler = "curve",
-    trials: Trials = 60,
+    trials: Trials = 30,
     generation: Generation = 6,
     seed: Seed = 0,
     device: Device = "auto",

@@ -76,7 +76,7 @@ class CompareOptions:
     learning_rate: float = 1e-3
     space: str = "s2e"
     sampler: str = "curve"
-    trials: int = 60
+    trials: int = 30
     generation: int = 6
 
     def __post_init__(self) -> None:
@@ -162,12 +162,11 @@ def _settings(options: CompareOptions, place: Place) -> list[Setting]:
 
 def _groups(options: CompareOptions, settings: Sequence[Setting], place: Place) -> list[Group]:
     """Put settings over the same inputs, true labels and validation together: all of them where validation is clean."""
-    together: dict[tuple[bytes | str | None, ...], list[Setting]] = {}
+    together: dict[tuple[bytes | None, ...], list[Setting]] = {}
     for one in settings:
         train, valid = one.prepared.splits.train, one.prepared.splits.valid
         truth = None if train.clean_labels is None else train.clean_labels.tobytes()
-        same = (train.rows.tobytes(), truth, valid.labels.tobytes(), one.prepared.validation)
-        together.setdefault(same, []).append(one)
+        together.setdefault((train.rows.tobytes(), truth, valid.labels.tobytes()), []).append(one)
     return [Group(_task(options, own[0].prepared, place), own) for own in together.values()]
 
 

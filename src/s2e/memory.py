@@ -1,4 +1,4 @@
-"""How many members fit a device at once, from a count of what one network keeps for its backward pass."""
+"""How large a network is: how many members fit a device at once, and whether a core should take members of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from s2e.networks import Factory
 
@@ -16,6 +17,8 @@ TENSORS_PER_PARAMETER = 4
 TEMPORARIES = 2
 """Activations are counted this often: once kept, once for the gradients that pass through them."""
 PROBE_SAMPLES = 8
+SMALL_FLOPS = 2e7
+"""A forward pass of fewer floating-point operations is not worth sharing; the MLP on MNIST has 5e7."""
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -46,6 +49,20 @@ def network_bytes(network: Factory, batch: Tensor) -> int:
         kept[output.data_ptr()] = output.numel() * output.element_size()
     per_sample = sum(kept.values()) / len(probe)
     return int(TENSORS_PER_PARAMETER * weights + TEMPORARIES * per_sample * len(batch))
+
+
+def small_on_a_cpu(network: Factory, batch: Tensor) -> bool:
+    """Tell whether the operations of a network on a batch (B, ...) are too short to be shared by the cores of a CPU.
+
+    A network that draws random numbers counts as large: torch has one stream of them, which threads would share.
+    """
+    with torch.random.fork_rng(devices=[]):
+        module = network()
+        before = torch.get_rng_state()
+        with FlopCounterMode(display=False) as counted:
+            module(batch)
+        draws = not torch.equal(before, torch.get_rng_state())
+    return counted.get_total_flops() < SMALL_FLOPS and not draws
 
 
 def members_that_fit(member_bytes: int, device: torch.device, members: int) -> int:

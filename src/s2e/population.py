@@ -17,6 +17,7 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,9 @@ from s2e.networks import Factory
 from s2e.optimizer import Rows
 
 log = logging.getLogger(__name__)
+
+_ONE_AT_A_TIME = Lock()
+"""Held where threads would share what torch and Python have only one of: the random state, the warning filters."""
 
 
 class Peek(NamedTuple):
@@ -73,6 +77,7 @@ class Population:
             {name: tensor.detach()[row].requires_grad_() for name, tensor in self.parameters.items()}
             for row in range(len(seeds))
         ]
+        self._modules: list[nn.Module] = []
         self._tried = False
         self._forwards = 0
 
@@ -82,7 +87,8 @@ class Population:
     def forward(self, inputs: Tensor, *, training: bool) -> Tensor:
         """Return the logits (G, B, C) of all networks on a shared batch (B, ...)."""
         if self._template.training != training:
-            self._template.train(training)
+            for module in (self._template, *self._modules):
+                module.train(training)
         if not self._tried:
             return self._first_forward(inputs)
         return self._forward_once(inputs)
@@ -155,9 +161,27 @@ class Population:
     def _forward_once(self, inputs: Tensor) -> Tensor:
         if self.vectorized:
             return self._vmapped(inputs, self.parameters, self.buffers)
-        logits = self._looped(inputs, range(len(self)), self.buffers)
+        if not self._modules:
+            self._modules = [self._module(row) for row in range(len(self))]
+        logits = []
+        for row, module in enumerate(self._modules):
+            self._seed_draws(row, self._forwards)
+            logits.append(module(inputs))
         self._forwards += self._template.training
-        return logits
+        return torch.stack(logits)
+
+    def _module(self, row: int) -> nn.Module:
+        """Return one network as a module whose tensors are rows of the stacked ones: no swapping for every pass."""
+        module = copy.deepcopy(self._template)
+        tensors = {**self._rows[row], **{name: tensor[row] for name, tensor in self.buffers.items()}}
+        for name, tied_to in self._tied.items():
+            tensors[name] = tensors[tied_to]
+        for name, tensor in tensors.items():
+            path, _, own = name.rpartition(".")
+            holder = module.get_submodule(path)
+            held = holder._parameters if own in holder._parameters else holder._buffers
+            held[own] = tensor  # type: ignore[assignment]
+        return module
 
     def _vmapped(self, inputs: Tensor, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensor:
         def call(own_parameters: Mapping[str, Tensor], own_buffers: Mapping[str, Tensor]) -> Tensor:
@@ -245,7 +269,7 @@ class BestEpochs:
 
 def _seeded(factory: Factory, seed: int) -> nn.Module:
     """Build one network from its own seed, leaving the caller's random state alone."""
-    with torch.random.fork_rng(devices=[]):
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
 
@@ -261,7 +285,8 @@ def _change(
     def of(given: Mapping[str, Tensor]) -> Tensor:
         return logits(given, {name: tensor.clone() for name, tensor in buffers.items()})
 
-    _prepare_forward_differentiation()
+    with _ONE_AT_A_TIME:
+        _prepare_forward_differentiation()
     with torch.no_grad():
         change: Tensor = jvp(of, (weights,), (direction,))[1]
     return change

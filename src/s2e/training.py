@@ -8,9 +8,11 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
+from threading import Event, Lock
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from torch import Tensor
 from s2e.data import LabelledData
 from s2e.feed import feed, scaled
 from s2e.lockstep import CleanSamples, Epoch, Lockstep, Part
-from s2e.memory import members_that_fit, network_bytes
+from s2e.memory import members_that_fit, network_bytes, small_on_a_cpu
 from s2e.methods import Method, Need
 from s2e.optimizer import StackedAdam, learning_plan
 from s2e.population import BestEpochs, Population
@@ -33,6 +35,9 @@ log = logging.getLogger(__name__)
 
 EVALUATED_ROWS = 1 << 16
 """Samples times networks in one evaluation batch."""
+
+Tell = Callable[[int, tuple[int, ...], Curves], list[int]]
+"""Is told an epoch, the places of the members trained and their curves, and names the rows to stop."""
 
 
 def train_population(
@@ -55,21 +60,21 @@ def train_population(
     check(task, members)
     size = task.chunk or _planned_chunk(task, members)
     order = _by_method(task, members)
-    seated = [members[place] for place in order]
     parts: list[Trained] = []
     first = 0
-    while first < len(seated):
-        now = seated[first : first + size]
 
-        def tell(epoch: int, curves: Curves, places: tuple[int, ...] = tuple(order[first : first + size])) -> list[int]:
-            progress = Progress(epoch + 1, task.epochs, places, len(order), curves)
-            if on_epoch is not None:
-                on_epoch(progress)
-            leaving = set() if stop is None else set(stop(progress))
-            return [row for row, place in enumerate(places) if place in leaving]
+    def tell(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
+        progress = Progress(epoch + 1, task.epochs, places, len(order), curves)
+        if on_epoch is not None:
+            on_epoch(progress)
+        leaving = set() if stop is None else set(stop(progress))
+        return [row for row, place in enumerate(places) if place in leaving]
 
+    while first < len(order):
+        now = order[first : first + size]
         try:
-            parts.append(_train_chunk(task, now, tell))
+            with _current(task.device), _random_state_restored(task), _fast_matrix_products():
+                parts += _train_side_by_side(task, members, now, tell)
             first += len(now)
         except torch.OutOfMemoryError:
             if len(now) == 1:
@@ -89,35 +94,70 @@ def _by_method(task: Task, members: Sequence[Member]) -> list[int]:
     return sorted(range(len(members)), key=lambda place: methods.index(task.method_of(members[place])))
 
 
-def _train_chunk(task: Task, members: Sequence[Member], tell: Callable[[int, Curves], list[int]]) -> Trained:
-    """Train members that fit the memory together; `tell` names those to stop, by their places here."""
-    with _current(task.device), _random_state_restored(task), _fast_matrix_products():
-        curves = Curves.empty(len(members), task.epochs, task.evaluate)
-        evaluated = {name: _Evaluated.of(data, task.device) for name, data in task.evaluate.items()}
-        crew = _Crew.of(task, members)
-        stopped: list[tuple[NDArray[np.int64], Trained]] = []
-        for epoch in range(task.epochs):
-            now = _epoch(task, epoch, np.stack([member.schedule for member in crew.members]))
-            crew.lockstep.begin_epoch(now)
-            for _ in range(now.steps):
-                crew.lockstep.step()
-            crew.recorder.end_epoch(epoch, curves, crew.rows)
-            for name, data in evaluated.items():
-                accuracies = data.accuracy(crew.population).cpu().split(crew.networks)
-                curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in accuracies]
-            if crew.best is not None and task.remember_best is not None:
-                crew.best.update(curves.accuracy[task.remember_best][crew.rows, epoch])
-            leaving = np.isin(crew.rows, tell(epoch, curves))
-            if leaving.any() and epoch + 1 < task.epochs:
-                stopped.append(crew.outcome(curves, np.flatnonzero(leaving)))
-                if leaving.all():
-                    break
-                crew = crew.part(np.flatnonzero(~leaving))
-        else:
-            stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
-        order = np.argsort(np.concatenate([rows for rows, _ in stopped]))
-        trained = Trained.concatenate([part for _, part in stopped])
-        return trained if len(stopped) == 1 else trained.take(order.tolist())
+def _train_side_by_side(task: Task, members: Sequence[Member], places: Sequence[int], tell: Tell) -> list[Trained]:
+    """Train the members at these places; small networks on a CPU in several threads, each with some of the members.
+
+    An operation on a small network is too short to be shared by cores (beside another busy process, waiting for each
+    other makes it many times slower), so each core takes members of its own. Whether it does depends on the network
+    and the batch, never on the number of members: the rounding of an operation depends on the threads that share it,
+    and a member must not depend on its company.
+    """
+    threads = torch.get_num_threads()
+    if task.device.type != "cpu" or threads == 1 or not small_on_a_cpu(task.network, _probe(task)):
+        return [_train_chunk(task, members, places, tell)]
+    shares = [share.tolist() for share in np.array_split(places, min(threads, len(places)))]
+    taking_turns, ended = Lock(), Event()
+
+    def tell_in_turn(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
+        with taking_turns:
+            if ended.is_set():
+                raise CancelledError
+            return tell(epoch, places, curves)
+
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(len(shares)) as pool:
+            training = [pool.submit(_train_chunk, task, members, share, tell_in_turn) for share in shares]
+            try:
+                wait(training, return_when=FIRST_EXCEPTION)
+            finally:  # one has failed or all are done, or the user interrupts: nobody needs to go on
+                ended.set()
+        problems = [problem for each in training if (problem := each.exception()) is not None]
+        for problem in sorted(problems, key=lambda problem: isinstance(problem, CancelledError)):
+            raise problem
+        return [each.result() for each in training]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
+    """Train the members at these places, which fit the memory together; `tell` names those to stop."""
+    curves = Curves.empty(len(places), task.epochs, task.evaluate)
+    evaluated = {name: _Evaluated.of(data, task.device) for name, data in task.evaluate.items()}
+    crew = _Crew.of(task, [members[place] for place in places])
+    stopped: list[tuple[NDArray[np.int64], Trained]] = []
+    for epoch in range(task.epochs):
+        now = _epoch(task, epoch, np.stack([member.schedule for member in crew.members]))
+        crew.lockstep.begin_epoch(now)
+        for _ in range(now.steps):
+            crew.lockstep.step()
+        crew.recorder.end_epoch(epoch, curves, crew.rows)
+        for name, data in evaluated.items():
+            accuracies = data.accuracy(crew.population).cpu().split(crew.networks)
+            curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in accuracies]
+        if crew.best is not None and task.remember_best is not None:
+            crew.best.update(curves.accuracy[task.remember_best][crew.rows, epoch])
+        leaving = np.isin(crew.rows, tell(epoch, tuple(places), curves))
+        if leaving.any() and epoch + 1 < task.epochs:
+            stopped.append(crew.outcome(curves, np.flatnonzero(leaving)))
+            if leaving.all():
+                break
+            crew = crew.part(np.flatnonzero(~leaving))
+    else:
+        stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
+    order = np.argsort(np.concatenate([rows for rows, _ in stopped]))
+    trained = Trained.concatenate([part for _, part in stopped])
+    return trained if len(stopped) == 1 else trained.take(order.tolist())
 
 
 @dataclass(eq=False)
@@ -346,13 +386,17 @@ def _fast_matrix_products() -> Iterator[None]:
 
 def _planned_chunk(task: Task, members: Sequence[Member]) -> int:
     """Return how many members to train at once, by what the networks of the largest and its records need."""
-    probe = scaled(torch.from_numpy(task.train.inputs[: task.batch_size]))
     passes = max(_passes_in_memory(task.method_of(member)) for member in members)
-    needed = passes * network_bytes(task.network, probe) + bytes_per_member(len(task.train))
+    needed = passes * network_bytes(task.network, _probe(task)) + bytes_per_member(len(task.train))
     size = members_that_fit(needed, task.device, len(members))
     if size < len(members):
         log.warning("%d members do not fit the memory together; training %d at a time", len(members), size)
     return size
+
+
+def _probe(task: Task) -> Tensor:
+    """Return a batch to try a network on."""
+    return scaled(torch.from_numpy(task.train.inputs[: task.batch_size]))
 
 
 def _passes_in_memory(method: Method) -> int:
