@@ -606,3 +606,19 @@ def test_a_storage_that_cannot_be_opened_is_unreadable_data(tmp_path: Path) -> N
     for url in ("garbage", f"sqlite:///{tmp_path}/nowhere/study.db", f"sqlite:///{damaged}"):
         with pytest.raises(UnreadableData, match="could not be opened"):
             open_study(url, "search", {})
+
+
+def test_a_database_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "study.db"
+    url = f"sqlite:///{path}"
+
+    def killed(*_: object) -> None:
+        raise SystemExit  # as a process that is killed once the tables are made, but not put in place
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr("s2e.searching.os.link", killed)
+        open_study(url, "search", {})
+    assert not path.exists()
+    for _ in range(2):
+        assert open_study(url, "search", {}).trials == []
+    assert path.exists()

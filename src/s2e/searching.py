@@ -9,9 +9,12 @@ Letters: K points in a generation, D dimensions of the space, T epochs.
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,10 +180,33 @@ def _standing(searches: Sequence[Search]) -> GenerationDone:
 def check_storage(storage: str) -> None:
     """Refuse a storage URL that cannot be opened, before anything is made."""
     try:
+        _create_in_one_piece(storage)
         optuna.storages.get_storage(storage)
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise UnreadableData(f"the storage {storage!r} could not be opened: {reason}") from problem
+
+
+def _create_in_one_piece(storage: str) -> None:
+    """Create the database of an SQLite URL under a hidden name and rename it, so that it is there whole or not at all.
+
+    Optuna makes its tables one after the other. Killed in between it leaves a table without its index, and the next
+    process makes a second study of the same name there, which none after it can open.
+    """
+    place = re.fullmatch(r"sqlite:///(.+)", storage)
+    if place is None or ":memory:" in storage or "?" in storage or Path(place[1]).exists():
+        return
+    path = Path(place[1])
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    made = optuna.storages.RDBStorage(f"sqlite:///{hidden}")
+    made.remove_session()
+    made.engine.dispose()
+    try:
+        os.link(hidden, path)  # not over a database another process has made meanwhile
+    except OSError:
+        if not path.exists():  # a file system without links
+            os.replace(hidden, path)
+    hidden.unlink(missing_ok=True)
 
 
 def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> optuna.Study:
