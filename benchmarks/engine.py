@@ -42,14 +42,16 @@ def data(shape: tuple[int, ...]) -> LabelledData:
     return LabelledData(pixels, labels, tuple("0123456789"), clean_labels=labels)
 
 
-def plain_step(train: LabelledData, network: Factory, keeps: Sequence[int], device: torch.device) -> Callable[[], None]:
+def plain_step(
+    train: LabelledData, network: Factory, keeps: Sequence[int], device: torch.device, *, fused: bool
+) -> Callable[[], None]:
     """Return a function that trains every member on one batch, one member after the other."""
     inputs = torch.from_numpy(train.inputs).to(device)
     labels = torch.from_numpy(train.labels).to(device)
     members = []
     for keep in keeps:
         pair = [network().to(device) for _ in range(2)]
-        members.append((keep, pair, [torch.optim.Adam(one.parameters(), lr=1e-3) for one in pair]))
+        members.append((keep, pair, [torch.optim.Adam(one.parameters(), lr=1e-3, fused=fused) for one in pair]))
     order = torch.randperm(SAMPLES).to(device)
     place = 0
 
@@ -86,14 +88,16 @@ def seconds_per_step(
     return [statistics.median(each) for each in times]
 
 
-def measure(network: str, members: int, steps: int, repeats: int, device: torch.device) -> dict[str, object]:
+def measure(
+    network: str, members: int, steps: int, repeats: int, device: torch.device, *, fused: bool
+) -> dict[str, object]:
     """Compare both sides for one population size."""
     train = data(SHAPES[network])
     factory = reference_network(network, train.sample_shape, train.classes)
     rates = np.linspace(0.3, 0.9, members)
     task = Task(train, factory, Coteaching(), {}, epochs=1, batch_size=BATCH, device=device)
     engine = engine_step(task, [Member(schedules.constant(rate, 1), seed) for seed, rate in enumerate(rates)])
-    plain = plain_step(train, factory, [int(rate * BATCH) for rate in rates], device)
+    plain = plain_step(train, factory, [int(rate * BATCH) for rate in rates], device, fused=fused)
     ours, theirs = seconds_per_step([engine, plain], steps, repeats, device)
     return {
         "network": network,
@@ -118,6 +122,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--fused", action="store_true", help="give the plain side PyTorch's fused Adam too")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     device = torch.device(given.device)
@@ -126,11 +131,12 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "batch": BATCH,
+        "plain_adam": "fused" if given.fused else "default",
     }
     rows = []
     print(f"{'network':14}{'members':>8}{'engine µs':>12}{'per member':>12}{'plain µs':>12}{'faster':>9}")
     for network, members in product(given.networks, given.members):
-        row = measure(network, members, given.steps, given.repeats, device)
+        row = measure(network, members, given.steps, given.repeats, device, fused=given.fused)
         rows.append(row)
         values = list(row.values())
         print(f"{values[0]:14}{values[1]:8}{values[2]:12}{values[3]:12}{values[4]:12}{values[5]:8}x", flush=True)
