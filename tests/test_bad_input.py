@@ -24,9 +24,10 @@ from s2e.preparation import DataOptions, prepare
 from s2e.progress import Bars
 from s2e.records import Curves
 from s2e.runs import CONFIG, TEMPORARY, Run
-from s2e.samplers import sampler
-from s2e.searching import Search, SearchPlan, ask, best, epochs_left, open_study, search_schedule
+from s2e.samplers import algorithm
+from s2e.searching import Search, SearchPlan, ask, best, epochs_left, search_schedule
 from s2e.spaces import SPACES
+from s2e.studies import open_study
 from s2e.tasks import Progress, Task
 
 EPOCHS = 2
@@ -234,7 +235,7 @@ def a_task() -> Task:
 
 def a_plan(trials: int = 6, generation: int = 3) -> SearchPlan:
     family = SPACES["s2e"]
-    return SearchPlan(family, sampler("newton", family, EPOCHS, generation), trials, generation, learning_rate=1e-2)
+    return SearchPlan(family, algorithm("newton", family, EPOCHS, generation), trials, generation, learning_rate=1e-2)
 
 
 def in_memory() -> optuna.Study:

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from conftest import blobs
-from s2e import commands, schedules, searching
+from s2e import commands, schedules, searching, studies
 from s2e.commands import SearchOptions, TrainOptions
 from s2e.data import LabelledData, Splits, fingerprint
 from s2e.errors import InvalidInput, RunConflict
@@ -22,6 +22,7 @@ from s2e.preparation import Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.searching import GenerationDone
+from s2e.spaces import SPACES
 from s2e.tasks import Member, Progress, Task
 from s2e.training import train_population
 from s2e.workplace import Place
@@ -132,8 +133,8 @@ def test_a_study_kept_elsewhere_is_not_in_the_run(data: str, tmp_path: Path) -> 
     place = Place(tmp_path / "run", storage=f"sqlite:///{tmp_path}/elsewhere.db")
     run = commands.search(search_options(data), place, Log())
     assert names(run) == FILES
-    study = searching.open_study(place.storage, "run", run.read_json(CONFIG)["options"])
-    assert searching.finished(study) == 4
+    study = studies.open_study(place.storage, "run", run.read_json(CONFIG)["options"])
+    assert len(searching.finished(study)) == 4
 
 
 def test_the_config_says_everything_needed_to_repeat_the_command(searched: tuple[Run, Log], data: str) -> None:
@@ -200,13 +201,13 @@ def test_the_stored_model_has_the_test_accuracy_of_the_last_epoch(searched: tupl
 
 def test_the_schedule_is_the_best_trial_of_the_study_decoded(searched: tuple[Run, Log], data: str) -> None:
     run = searched[0]
-    study = searching.open_study(run.storage, "search", run.read_json(CONFIG)["options"])
+    study = studies.open_study(run.storage, "search", run.read_json(CONFIG)["options"])
     found = result(run)["search"]
     assert found["trials"] == len(study.trials) == 4
     assert found["best_trial"] == study.best_trial.number
     assert found["validation_accuracy"] == pytest.approx(1 - study.best_value)
     stored = run.read_json("schedule.json")
-    decoded = searching.best(study, commands.space("s2e"), EPOCHS).schedule
+    decoded = searching.best(study, SPACES["s2e"], EPOCHS).schedule
     np.testing.assert_array_equal(stored["keep_rates"], decoded)
     # and can be trained with again
     np.testing.assert_array_equal(schedules.parse_schedule(str(run.path / "schedule.json"), EPOCHS), decoded)

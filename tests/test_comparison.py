@@ -39,11 +39,12 @@ from s2e.networks import reference_network
 from s2e.outcomes import Outcome
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 from s2e.runs import CONFIG, Run
-from s2e.samplers import sampler
-from s2e.searching import GenerationDone, SearchPlan, open_study, search_schedule
+from s2e.samplers import algorithm
+from s2e.searching import GenerationDone, SearchPlan, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import SPACES
 from s2e.stages import train_in_stages
+from s2e.studies import open_study
 from s2e.tasks import Member, Progress, Task, Trained
 from s2e.training import train_population
 from s2e.workplace import Place
@@ -324,7 +325,7 @@ def test_a_schedule_is_searched_on_the_first_draw_as_if_it_were_searched_alone(
             derive(0, "comparison"),
         )
         family = SPACES["s2e"]
-        plan = SearchPlan(family, sampler("random", family, EPOCHS, 2), 4, 2, RATE)
+        plan = SearchPlan(family, algorithm("random", family, EPOCHS, 2), 4, 2, RATE)
         expected = search_schedule(task, plan, open_study(None, "alone", {}))
         written = run.read_json(f"schedule-{name}-{noise}.json".replace(":", "-"))
         assert written == {"keep_rates": expected.schedule.tolist(), "point": expected.point.tolist()}

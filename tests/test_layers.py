@@ -16,7 +16,7 @@ import s2e
 ROOT = Path(s2e.__file__).parent
 
 LAYERS = [  # a module imports from its own layer and from those above it in this list
-    ["errors", "_version", "seeds"],
+    ["errors", "_version", "seeds", "interrupts"],
     ["data", "schedules", "devices"],
     ["spaces", "noise"],
     ["relaxation", "surrogate", "formats"],
@@ -24,10 +24,13 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["datasets", "networks"],
     ["methods"],
     ["population", "feed", "optimizer", "memory", "records"],
-    ["lockstep", "tasks"],
+    ["lockstep", "tasks", "turns"],
+    ["crew"],
     ["training"],
     ["stages"],
     ["samplers"],
+    ["studies"],
+    ["pruning"],
     ["searching"],
     ["runs", "preparation", "outcomes"],
     ["figures", "workplace", "contestants"],

@@ -21,7 +21,7 @@ from s2e import searching
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.methods import Coteaching, JoCoR, MentorNet, Method, Standard
 from s2e.records import LAST_EPOCHS
-from s2e.samplers import sampler
+from s2e.samplers import algorithm
 from s2e.searching import (
     Found,
     GenerationDone,
@@ -30,20 +30,20 @@ from s2e.searching import (
     best,
     epochs_left,
     finished,
-    open_study,
     search_schedule,
     search_schedules,
 )
 from s2e.seeds import derive
 from s2e.spaces import SPACES
+from s2e.studies import CHANGEABLE, open_study
 from s2e.tasks import Member, Progress, Task, Trained
 from s2e.training import train_population
 
 EPOCHS = 2
-SAMPLERS = ("newton", "natural", "gradient", "curve", "random", "tpe")
+SAMPLERS = ("newton", "natural", "gradient", "curve", "random", "tpe", "gp", "cmaes")
 K = 3
 TRIALS = 5 * K
-"""Enough for the samplers with a start-up of their own (tpe 10, curve 12) to have left it in the last generation."""
+"""Enough for the samplers with a start-up of their own (10 or 12 trials) to have left it in the last generation."""
 
 
 def a_task(method: Method | None = None, network: Callable[[], nn.Module] = small_mlp, **changes: object) -> Task:
@@ -57,7 +57,7 @@ def a_plan(
     name: str = "newton", trials: int = 2 * K, generation: int = K, *, space: str = "s2e", **changes: Any
 ) -> SearchPlan:
     family = SPACES[space]
-    build = sampler(name, family, EPOCHS, generation)
+    build = algorithm(name, family, EPOCHS, generation)
     return SearchPlan(family, build, trials, generation, **{"learning_rate": 1e-2, **changes})
 
 
@@ -96,7 +96,7 @@ def test_a_study_holds_exactly_the_trials_asked_for_all_complete(method: Method)
     search_schedule(a_task(method), a_plan(trials=2 * K + 1), study)
     assert [trial.number for trial in study.trials] == list(range(2 * K + 1))
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
-    assert finished(study) == 2 * K + 1
+    assert len(finished(study)) == 2 * K + 1
 
 
 def test_a_trial_is_scored_by_its_validation_error_over_the_last_epochs() -> None:
@@ -113,7 +113,7 @@ def test_a_trial_is_its_point_trained_alone_from_the_seed_of_its_number() -> Non
     search_schedule(a_task(), plan, study)
     for number in (1, K + 1):
         trial = study.trials[number]
-        members = searching._members([trial], a_task(), Search(plan, study))
+        members = searching._members([trial], EPOCHS, Search(plan, study))
         assert members[0].seed == derive(plan.seed, "trial", number)
         alone = train_population(a_task(), members).curves.last("valid")[0]
         assert trial.values[0] == 1 - alone
@@ -255,7 +255,7 @@ def test_fewer_trials_than_there_are_train_nothing_and_forget_nothing() -> None:
     again = search_schedule(a_task(), a_plan(trials=2), study, on_epoch=epochs.append)
     assert not epochs
     assert again.trial == found.trial
-    assert finished(study) == 2 * K
+    assert len(finished(study)) == 2 * K
 
 
 @pytest.mark.parametrize("name", ["trials", "generation"])
@@ -303,7 +303,8 @@ def die(monkeypatch: pytest.MonkeyPatch, where: str, after: int, study: optuna.S
     """Make the search die in training, between two tells or between two asks."""
 
     def is_real(told: optuna.Study, *_: Any) -> bool:
-        return told.study_name == study.study_name  # and not the draft that samplers work on
+        kept = type(told._storage) is type(study._storage)  # and not the draft in memory that samplers work on
+        return kept and told.study_name == study.study_name
 
     if where == "train":
         monkeypatch.setattr(searching, "train_population", dying(train_population, after, lambda *_: True))
@@ -314,7 +315,7 @@ def die(monkeypatch: pytest.MonkeyPatch, where: str, after: int, study: optuna.S
 
 
 PLACES = [("train", 0), *(("tell", after) for after in range(K)), *(("ask", after) for after in range(K))]
-RESUMED = {"newton": "s2e", "random": "coteaching", "tpe": "coteaching", "curve": "coteaching"}
+RESUMED = {"newton": "s2e", "random": "coteaching", "tpe": "coteaching", "cmaes": "s2e", "curve": "coteaching"}
 """Samplers and the spaces they search here: the large one where its simplex matters, elsewhere the quick one."""
 
 
@@ -366,10 +367,14 @@ def test_a_generation_that_dies_anywhere_gives_the_trials_it_would_have_given(
 
 @pytest.mark.parametrize("where", ["tell", "ask"])
 def test_a_search_that_dies_after_every_single_trial_gives_the_trials_it_would_have_given(
-    resumed: SearchPlan, uninterrupted: list[tuple[Any, ...]], where: str, monkeypatch: pytest.MonkeyPatch
+    resumed: SearchPlan,
+    uninterrupted: list[tuple[Any, ...]],
+    where: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    study, deaths = in_memory(), 0
-    while finished(study) < TRIALS:
+    study, deaths = at(tmp_path / "study.db"), 0
+    while len(finished(study)) < TRIALS:
         with monkeypatch.context() as patched:
             die(patched, where, 1, study)
             try:
@@ -480,9 +485,10 @@ def test_searches_together_that_die_continue_and_find_what_they_would_have_found
     each_alone: tuple[list[Found], list[list[tuple[Any, ...]]]],
     where: str,
     after: int,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    studies = [in_memory() for _ in range(3)]
+    studies = [at(tmp_path / f"{which}.db") for which in range(3)]
     with monkeypatch.context() as patched:
         die(patched, where, after, studies[0])  # all of them have one name
         with pytest.raises(Death):
@@ -593,7 +599,7 @@ def test_a_study_is_held_to_the_settings_it_was_begun_with(tmp_path: Path) -> No
     open_study(url, "another", {"epochs": 7})
 
 
-@pytest.mark.parametrize("name", sorted(searching.CHANGEABLE))
+@pytest.mark.parametrize("name", sorted(CHANGEABLE))
 def test_a_study_may_be_continued_with_another_number_of(name: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     open_study(url, "search", {"epochs": 6, name: 1})
@@ -616,7 +622,7 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
         raise SystemExit  # as a process that is killed once the tables are made, but not put in place
 
     with monkeypatch.context() as patched:
-        patched.setattr("s2e.searching.os.link", killed)
+        patched.setattr("s2e.studies.os.link", killed)
         with pytest.raises(SystemExit):
             open_study(url, "search", {})
     assert not path.exists()

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from conftest import blobs, member, small_mlp, task
+from s2e.crew import Crew
 from s2e.data import LabelledData
 from s2e.errors import InvalidInput
 from s2e.methods import METHODS, Coteaching, MentorNet, Reweight, Standard
@@ -137,7 +138,7 @@ def test_convolutions_vmapped_equal_convolutions_looped():
 
 
 def test_coteaching_with_equal_networks_and_keep_1_equals_standard(train_data, monkeypatch):
-    monkeypatch.setattr("s2e.training.derive", lambda seed, *path: derive(seed, path[0], 0))  # the peer's seed is equal
+    monkeypatch.setattr("s2e.crew.derive", lambda seed, *path: derive(seed, path[0], 0))  # the peer's seed is equal
     pair = train_population(task(train_data, Coteaching()), [member(1.0)])
     single = train_population(task(train_data, Standard()), [member(1.0)])
     for name, tensor in single.state.items():
@@ -186,16 +187,15 @@ def test_a_population_that_does_not_fit_the_memory_is_trained_in_chunks(train_da
 
 
 def test_running_out_of_memory_halves_the_chunk_and_loses_nothing(train_data, monkeypatch, caplog):
-    from s2e import training
 
-    real = training._Crew.of
+    real = Crew.of
 
     def put_on_device(shared, members):
         if len(members) > 2:
             raise torch.OutOfMemoryError("no more")
         return real(shared, members)
 
-    monkeypatch.setattr(training._Crew, "of", put_on_device)
+    monkeypatch.setattr(Crew, "of", put_on_device)
     members = [member(seed=k) for k in range(5)]
     with caplog.at_level(logging.WARNING):
         survived = train_population(task(train_data, Standard()), members)

@@ -18,12 +18,11 @@ from s2e.methods import check_transition
 from s2e.methods import method as method_of
 from s2e.networks import Factory, default_network, reference_network
 from s2e.records import Curves, Dynamics
-from s2e.samplers import sampler as sampler_of
 from s2e.schedules import check_schedule
-from s2e.searching import GenerationDone, SearchPlan, open_study, search_schedule
+from s2e.searching import GenerationDone, SearchPlan, search_schedule
 from s2e.seeds import derive
-from s2e.spaces import space as space_of
 from s2e.stages import train_in_stages
+from s2e.studies import open_study
 from s2e.tasks import VALIDATION, Member, Progress, Task
 
 
@@ -100,9 +99,16 @@ def search(
     """
     data = as_labelled_data(train)
     held = as_labelled_data(valid, data.class_names)
-    family = space_of(space)
     task = _task(data, {VALIDATION: held}, network, method, epochs, batch_size, seed, device)
-    plan = SearchPlan(family, sampler_of(sampler, family, epochs, generation), trials, generation, learning_rate, seed)
+    plan = SearchPlan.named(
+        space,
+        sampler,
+        epochs=epochs,
+        trials=trials,
+        generation=generation,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
     settings = {
         "data": fingerprint(data, held),
         "network": _described(task.network),

@@ -23,11 +23,10 @@ from s2e.noise import read_matrix
 from s2e.preparation import DataOptions, Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
-from s2e.samplers import sampler
-from s2e.searching import CHANGEABLE, Search, SearchPlan, epochs_left, open_study, search_schedule
+from s2e.searching import Search, SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
-from s2e.spaces import space
 from s2e.stages import populations_needed, train_in_stages
+from s2e.studies import CHANGEABLE, open_study
 from s2e.tasks import VALIDATION, Member, Task, Trained, check
 from s2e.workplace import Place, Watch, begin, ending
 
@@ -83,14 +82,14 @@ class Contender:
 def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
     """Search a schedule, train the final classifier with it, test it once, write the run."""
     began = time.monotonic()
-    family = space(options.space)
-    plan = SearchPlan(
-        family,
-        sampler(options.sampler, family, options.epochs, options.generation),
-        options.trials,
-        options.generation,
-        options.learning_rate,
-        options.seed,
+    plan = SearchPlan.named(
+        options.space,
+        options.sampler,
+        epochs=options.epochs,
+        trials=options.trials,
+        generation=options.generation,
+        learning_rate=options.learning_rate,
+        seed=options.seed,
     )
     prepared = prepare(options, place.root)
     task = _task(options, prepared, place)

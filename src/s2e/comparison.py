@@ -32,11 +32,10 @@ from s2e.noise import parse_noise
 from s2e.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 from s2e.runs import CONFIG, Run
-from s2e.samplers import sampler
-from s2e.searching import Found, Search, SearchPlan, epochs_left, open_study, search_schedules
+from s2e.searching import Found, Search, SearchPlan, epochs_left, search_schedules
 from s2e.seeds import derive
-from s2e.spaces import space
 from s2e.stages import populations_needed, train_in_stages
+from s2e.studies import open_study
 from s2e.tasks import VALIDATION, Member, Task, Trained, check
 from s2e.workplace import Place, Watch, begin, ending
 
@@ -189,9 +188,15 @@ def _task(options: CompareOptions, prepared: Prepared, place: Place) -> Task:
 
 
 def _plan(options: CompareOptions) -> SearchPlan:
-    family = space(options.space)
-    factory = sampler(options.sampler, family, options.epochs, options.generation)
-    return SearchPlan(family, factory, options.trials, options.generation, options.learning_rate, options.seed)
+    return SearchPlan.named(
+        options.space,
+        options.sampler,
+        epochs=options.epochs,
+        trials=options.trials,
+        generation=options.generation,
+        learning_rate=options.learning_rate,
+        seed=options.seed,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ the work

@@ -141,7 +141,7 @@ class _FusedGroup:
         own: list[Any] = [gradients[self._blocks[place][0]][self._blocks[place][1]] for place in chosen]
         adam(
             [self._parameters[place] for place in chosen],
-            [gradient.contiguous() for gradient in own],  # the fused kernel reads storages, not strides
+            [_laid_out(gradient, self._parameters[place]) for gradient, place in zip(own, chosen, strict=True)],
             [self._first_moments[place] for place in chosen],
             [self._second_moments[place] for place in chosen],
             [],
@@ -156,6 +156,13 @@ class _FusedGroup:
             eps=EPSILON,
             maximize=False,
         )
+
+
+def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """Return a gradient in the layout of its parameter: the fused kernel reads storages, not strides."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
 
 
 class _MaskedGroup:

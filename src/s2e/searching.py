@@ -8,40 +8,41 @@ Letters: K points in a generation, D dimensions of the space, T epochs.
 
 from __future__ import annotations
 
-import logging
-import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
-import sqlalchemy.exc
 from numpy.typing import NDArray
 from optuna.distributions import FloatDistribution
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from s2e.errors import InvalidInput, RunConflict, UnreadableData
+from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
+from s2e.pruning import Judge
 from s2e.records import Curves
-from s2e.samplers import SamplerFactory
+from s2e.samplers import Algorithm, algorithm
+from s2e.samplers.trials import complete
 from s2e.seeds import derive
-from s2e.spaces import Space
+from s2e.spaces import Space, space
+from s2e.studies import drafted
 from s2e.surrogate import CurveModel, landmarks
 from s2e.tasks import VALIDATION, Member, Progress, Task
 from s2e.training import train_population
 
-log = logging.getLogger(__name__)
-
-CHANGEABLE = frozenset({"trials", "baselines", "restarts"})
-"""Settings that may change when a search is continued: they decide how long it goes on and what comes after it."""
-
-
 ENOUGH_TO_EXPECT = 12
 """Trials from which on a model of them says what to expect of a schedule."""
+
+TRAINED = "validation_accuracy"
+"""Attribute of a trial that holds its validation accuracy after every epoch it was trained for."""
+
+Stop = Callable[[Progress], Collection[int]]
+"""Is asked after every epoch and names the members, by their places, that train no further."""
+
+Train = Callable[[Sequence[Member], Stop], Curves]
+"""Trains members side by side and returns what happened by epoch, in their order."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,15 @@ class SearchPlan:
 
     Attributes:
         space: the family of schedules.
-        sampler: builds the sampler of a trial from its seed.
-        trials: how many schedules to train.
+        algorithm: how points are asked, and who is stopped early.
+        trials: how many full trainings to spend; as many schedules are trained, and more where some are stopped early.
         generation: K, how many of them are asked, trained and told together.
         learning_rate: of every member.
         seed: decides the points and the networks' initial weights.
     """
 
     space: Space
-    sampler: SamplerFactory
+    algorithm: Algorithm
     trials: int = 60
     generation: int = 6
     learning_rate: float = 1e-3
@@ -68,6 +69,22 @@ class SearchPlan:
         for name in ("trials", "generation"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
+
+    @classmethod
+    def named(
+        cls,
+        family: str,
+        sampler: str,
+        *,
+        epochs: int,
+        trials: int,
+        generation: int,
+        learning_rate: float = 1e-3,
+        seed: int = 0,
+    ) -> SearchPlan:
+        """Return the plan of a search whose space and sampler are given by their names."""
+        known = space(family)
+        return cls(known, algorithm(sampler, known, epochs, generation), trials, generation, learning_rate, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,119 +173,114 @@ def search_schedules(
         method = search.method or task.method
         if Need.SCHEDULE not in method.needs:
             raise InvalidInput(f"`method` must have a keep rate to search a schedule for, but got {method.name}.")
-    while any(generation := [next_generation(search.study, search.plan) for search in searches]):
-        members = [_members(trials, task, search) for search, trials in zip(searches, generation, strict=True)]
-        trained = train_population(task, list(chain.from_iterable(members)), on_epoch=on_epoch)
-        told = 0
-        for search, trials in zip(searches, generation, strict=True):
-            _tell(search.study, trials, trained.curves.take(np.arange(told, told + len(trials))))
-            told += len(trials)
-        if on_generation is not None:
-            on_generation(_standing(searches))
+
+    def train(members: Sequence[Member], stop: Stop) -> Curves:
+        return train_population(task, members, on_epoch=on_epoch, stop=stop).curves
+
+    run_generations(train, task.epochs, searches, on_generation=on_generation)
     return [best(search.study, search.plan.space, task.epochs) for search in searches]
 
 
-def _standing(searches: Sequence[Search]) -> GenerationDone:
+def run_generations(
+    train: Train,
+    epochs: int,
+    searches: Sequence[Search],
+    *,
+    on_generation: Callable[[GenerationDone], None] | None = None,
+) -> None:
+    """Run several studies to their ends: ask a generation of each, train all of them together, tell each its own."""
+    while any(generation := [next_generation(search, epochs) for search in searches]):
+        members = [_members(trials, epochs, search) for search, trials in zip(searches, generation, strict=True)]
+        judges = [_judge(search, trials) for search, trials in zip(searches, generation, strict=True)]
+        owners = np.repeat(np.arange(len(searches)), [len(own) for own in members])  # (P,)
+        firsts = np.cumsum([0, *(len(own) for own in members)])
+        curves = train([member for own in members for member in own], _stopping(judges, owners, firsts))
+        for which, (search, trials) in enumerate(zip(searches, generation, strict=True)):
+            _tell(search.study, trials, curves.take(np.arange(firsts[which], firsts[which + 1])), judges[which])
+        if on_generation is not None:
+            on_generation(_standing(searches, epochs))
+
+
+def _judge(search: Search, trials: Sequence[FrozenTrial]) -> Judge | None:
+    how = search.plan.algorithm
+    return None if how.pruner is None else Judge(search.study, trials, how.pruner, how.rungs)
+
+
+def _stopping(judges: Sequence[Judge | None], owners: NDArray[np.int64], firsts: NDArray[np.int64]) -> Stop:
+    """Ask every search's judge about its own members."""
+
+    def stop(progress: Progress) -> list[int]:
+        at = np.array(progress.places)
+        trained = progress.curves.epochs == progress.epoch  # the others have been stopped before
+        stopped: list[int] = []
+        for which, judge in enumerate(judges):
+            rows = np.flatnonzero(trained & (owners[at] == which))
+            if judge is None or not len(rows):
+                continue
+            members = (at[rows] - firsts[which]).tolist()
+            leaving = judge.stopped(progress.epoch, members, progress.curves.take(rows))
+            stopped += [int(firsts[which]) + member for member in leaving]
+        return stopped
+
+    return stop
+
+
+def _standing(searches: Sequence[Search], epochs: int) -> GenerationDone:
     return GenerationDone(
-        sum(finished(search.study) for search in searches),
+        int(sum(cost(search.study, epochs) for search in searches)),
         sum(search.plan.trials for search in searches),
         sum(search.plan.generation for search in searches),
-        tuple(1.0 - min(trial.values[0] for trial in _complete(search.study)) for search in searches),
+        tuple(1.0 - min(trial.values[0] for trial in complete(search.study)) for search in searches),
     )
 
 
-def check_storage(storage: str) -> None:
-    """Refuse a storage URL that cannot be opened, before anything is made."""
-    try:
-        _create_in_one_piece(storage)
-        optuna.storages.get_storage(storage)
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise UnreadableData(f"the storage {storage!r} could not be opened: {reason}") from problem
-
-
-def _create_in_one_piece(storage: str) -> None:
-    """Create the database of an SQLite URL under a hidden name and rename it, so that it is there whole or not at all.
-
-    Optuna makes its tables one after the other. Killed in between it leaves a table without its index, and the next
-    process makes a second study of the same name there, which none after it can open.
-    """
-    place = re.fullmatch(r"sqlite:///(.+)", storage)
-    if place is None or ":memory:" in storage or "?" in storage or Path(place[1]).exists():
-        return
-    path = Path(place[1])
-    hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    made = optuna.storages.RDBStorage(f"sqlite:///{hidden}")
-    made.remove_session()
-    made.engine.dispose()
-    try:
-        os.link(hidden, path)  # not over a database another process has made meanwhile
-    except OSError:
-        if not path.exists():  # a file system without links
-            os.replace(hidden, path)
-    hidden.unlink(missing_ok=True)
-
-
-def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> optuna.Study:
-    """Open or create the study at a storage URL (None: in memory), and hold it to the settings it was begun with."""
-    if storage is not None:
-        check_storage(storage)
-    study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
-    lasting = {key: value for key, value in settings.items() if key not in CHANGEABLE}
-    begun_with = study.user_attrs.get("settings", lasting)
-    if {key: value for key, value in begun_with.items() if key not in CHANGEABLE} != lasting:
-        raise RunConflict(f"the study {name!r} at {storage} was made with other settings; use another storage or name.")
-    study.set_user_attr("settings", lasting)
-    return study
+def cost(study: optuna.Study, epochs: int) -> float:
+    """Return what the trials of a study have cost, in full trainings: epochs trained / T."""
+    return sum(len(trial.user_attrs.get(TRAINED, range(epochs))) for trial in finished(study)) / epochs
 
 
 def epochs_left(searches: Sequence[Search], epochs: int) -> int:
-    """Return the epochs that searches trained together still have to train, all members of a generation at once."""
+    """Return the epochs that searches trained together still have to train, all members of a generation at once.
+
+    Where trainings are stopped early, one can only guess: what a trial has cost so far, it will cost.
+    """
     generations = []
     for search in searches:
-        done = {trial.number for trial in _complete(search.study)}
-        left = {number // search.plan.generation for number in range(search.plan.trials) if number not in done}
+        done, spent = {trial.number for trial in finished(search.study)}, cost(search.study, epochs)
+        each = spent / len(done) if done else 1.0
+        expected = len(done) + math.ceil((search.plan.trials - spent) / each)
+        left = {number // search.plan.generation for number in range(expected) if number not in done}
         generations.append(len(left))
     return max(generations, default=0) * epochs
 
 
-def next_generation(study: optuna.Study, plan: SearchPlan) -> list[FrozenTrial]:
+def next_generation(search: Search, epochs: int) -> list[FrozenTrial]:
     """Return the trials to train next: those a dead process left running, then new ones to the end of a generation."""
+    study, size = search.study, search.plan.generation
     asked = study.get_trials(deepcopy=False)
     running = [trial for trial in asked if trial.state == TrialState.RUNNING]
-    if running and len(asked) % plan.generation == 0:
+    if running and len(asked) % size == 0:
         return running
-    end = min(plan.trials, (len(asked) // plan.generation + 1) * plan.generation)
-    return running + ask(study, plan, max(0, end - len(asked)))
+    affordable = math.ceil(search.plan.trials - cost(study, epochs)) - len(running)
+    return running + ask(study, search.plan, max(0, min(affordable, size - len(asked) % size)))
 
 
 def ask(study: optuna.Study, plan: SearchPlan, count: int) -> list[FrozenTrial]:
     """Ask for new trials and write each to the study in one piece, so that none is ever half there.
 
     The samplers work on a copy of the study in memory: a trial of the real one appears with all its parameters or not
-    at all.
+    at all. A study in memory dies with the process, and is asked itself.
     """
-    draft = _draft(study)
+    lasting = not isinstance(study._storage, InMemoryStorage)
+    draft = drafted(study) if lasting else study
     distributions = {name: FloatDistribution(0.0, 1.0) for name in plan.space.names}
-    asked = []
-    for number in range(len(draft.trials), len(draft.trials) + count):
-        draft.sampler = plan.sampler(derive(plan.seed, "sampler", number))
+    first = len(study.get_trials(deepcopy=False))
+    for number in range(first, first + count):
+        draft.sampler = plan.algorithm.sampler(derive(plan.seed, "sampler", number))
         draft.ask(dict(distributions))
-        study.add_trial(draft.get_trials()[number])
-        asked.append(study.get_trials(deepcopy=False)[number])
-    return asked
-
-
-def _draft(study: optuna.Study) -> optuna.Study:
-    """Copy a study into memory, without Optuna announcing it as a new one."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        draft = optuna.create_study(directions=study.directions)
-    finally:
-        optuna.logging.set_verbosity(verbosity)
-    draft.add_trials(study.get_trials(deepcopy=False))
-    return draft
+        if lasting:
+            study.add_trial(draft.get_trials(deepcopy=False)[number])
+    return study.get_trials(deepcopy=False)[first:]
 
 
 def best(study: optuna.Study, space: Space, epochs: int) -> Found:
@@ -277,7 +289,7 @@ def best(study: optuna.Study, space: Space, epochs: int) -> Found:
     The error of a single training is partly luck, and the smallest of many is mostly lucky. What is expected of a
     schedule is therefore judged by a model of all trials, once there are enough of them; before, by its own error.
     """
-    trials = sorted(_complete(study), key=lambda trial: trial.number)
+    trials = complete(study)
     points = np.stack([_point(trial, space) for trial in trials])  # (n, D)
     errors = np.array([float(trial.values[0]) for trial in trials])
     expected = errors
@@ -289,35 +301,38 @@ def best(study: optuna.Study, space: Space, epochs: int) -> Found:
     return Found(schedule, points[chosen], 1.0 - float(errors[chosen]), trials[chosen].number)
 
 
-def _members(trials: Sequence[FrozenTrial], task: Task, search: Search) -> list[Member]:
+def _members(trials: Sequence[FrozenTrial], epochs: int, search: Search) -> list[Member]:
     if not trials:
         return []
     plan = search.plan
     points = np.stack([_point(trial, plan.space) for trial in trials])  # (K, D)
-    schedules = plan.space.decode(points, task.epochs)  # (K, T)
+    schedules = plan.space.decode(points, epochs)  # (K, T)
     return [
         Member(schedule, derive(plan.seed, "trial", trial.number), plan.learning_rate, search.labels, search.method)
         for trial, schedule in zip(trials, schedules, strict=True)
     ]
 
 
-def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], curves: Curves) -> None:
+def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], curves: Curves, judge: Judge | None) -> None:
     """Score each member by its validation error; one that diverged is scored worst, with an error of 1."""
     errors = 1.0 - curves.last(VALIDATION)
-    for trial, error, curve in zip(trials, errors, curves.accuracy[VALIDATION], strict=True):
+    accuracies, epochs = curves.accuracy[VALIDATION], curves.accuracy[VALIDATION].shape[1]
+    for member, trial in enumerate(trials):
+        trained = int(curves.epochs[member])
+        if judge is not None:
+            judge.write(study, member)
         running = optuna.Trial(study, trial._trial_id)
-        running.set_user_attr("validation_accuracy", [round(float(value), 6) for value in curve])
-        study.tell(trial.number, float(error))
+        running.set_user_attr(TRAINED, [round(float(value), 6) for value in accuracies[member, :trained]])
+        if trained < epochs:
+            study.tell(trial.number, state=TrialState.PRUNED)
+        else:
+            study.tell(trial.number, float(errors[member]))
 
 
 def _point(trial: FrozenTrial, space: Space) -> NDArray[np.float64]:
     return np.array([trial.params[name] for name in space.names])
 
 
-def finished(study: optuna.Study) -> int:
-    """Return how many trials have been trained and told."""
-    return len(_complete(study))
-
-
-def _complete(study: optuna.Study) -> list[FrozenTrial]:
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+def finished(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that have been trained and told, to the end or not."""
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))

@@ -11,25 +11,25 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
-from threading import Event, Lock
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from s2e.crew import Crew, clean_batch_size
 from s2e.data import LabelledData
-from s2e.feed import feed, scaled
-from s2e.lockstep import CleanSamples, Epoch, Lockstep, Part
+from s2e.feed import scaled
+from s2e.lockstep import Epoch
 from s2e.memory import members_that_fit, network_bytes, small_on_a_cpu
 from s2e.methods import Method, Need
-from s2e.optimizer import StackedAdam, learning_plan
-from s2e.population import BestEpochs, Population
-from s2e.records import Curves, Recorder, bytes_per_member
+from s2e.optimizer import learning_plan
+from s2e.population import Population
+from s2e.records import Curves, bytes_per_member
 from s2e.schedules import keep_counts
 from s2e.seeds import derive
 from s2e.tasks import Member, Progress, Task, Trained, check
+from s2e.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -106,22 +106,24 @@ def _train_side_by_side(task: Task, members: Sequence[Member], places: Sequence[
     if task.device.type != "cpu" or threads == 1 or not small_on_a_cpu(task.network, _probe(task)):
         return [_train_chunk(task, members, places, tell)]
     shares = [share.tolist() for share in np.array_split(places, min(threads, len(places)))]
-    taking_turns, ended = Lock(), Event()
+    turns = Turns(len(shares))
 
-    def tell_in_turn(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
-        with taking_turns:
-            if ended.is_set():
-                raise CancelledError
-            return tell(epoch, places, curves)
+    def train(share: int) -> Trained:
+        def tell_in_turn(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
+            with turns.mine(share):
+                return tell(epoch, places, curves)
+
+        with turns.taken_by(share):
+            return _train_chunk(task, members, shares[share], tell_in_turn)
 
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(len(shares)) as pool:
-            training = [pool.submit(_train_chunk, task, members, share, tell_in_turn) for share in shares]
+            training = [pool.submit(train, share) for share in range(len(shares))]
             try:
                 wait(training, return_when=FIRST_EXCEPTION)
             finally:  # one has failed or all are done, or the user interrupts: nobody needs to go on
-                ended.set()
+                turns.end()
         problems = [problem for each in training if (problem := each.exception()) is not None]
         for problem in sorted(problems, key=lambda problem: isinstance(problem, CancelledError)):
             raise problem
@@ -134,10 +136,10 @@ def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], t
     """Train the members at these places, which fit the memory together; `tell` names those to stop."""
     curves = Curves.empty(len(places), task.epochs, task.evaluate)
     evaluated = {name: _Evaluated.of(data, task.device) for name, data in task.evaluate.items()}
-    crew = _Crew.of(task, [members[place] for place in places])
+    crew = Crew.of(task, [members[place] for place in places])
     stopped: list[tuple[NDArray[np.int64], Trained]] = []
     for epoch in range(task.epochs):
-        now = _epoch(task, epoch, np.stack([member.schedule for member in crew.members]))
+        now = _epoch(task, epoch, crew)
         crew.lockstep.begin_epoch(now)
         for _ in range(now.steps):
             crew.lockstep.step()
@@ -160,85 +162,6 @@ def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], t
     return trained if len(stopped) == 1 else trained.take(order.tolist())
 
 
-@dataclass(eq=False)
-class _Crew:
-    """Everything on the device for the members that are still trained.
-
-    Attributes:
-        task: what they share.
-        members: in the order of their networks; those of one method stand together.
-        rows: (p,) their places in the curves of the chunk.
-        population: their networks.
-        optimizer: updates them.
-        recorder: what to remember.
-        lockstep: one step of all of them.
-        best: their best epochs, where the task asks for them.
-    """
-
-    task: Task
-    members: Sequence[Member]
-    rows: NDArray[np.int64]
-    population: Population
-    optimizer: StackedAdam
-    recorder: Recorder
-    lockstep: Lockstep
-    best: BestEpochs | None
-
-    @classmethod
-    def of(cls, task: Task, members: Sequence[Member]) -> _Crew:
-        """Put networks, optimizer, data and records on the device."""
-        owners = [member for member in members for _ in range(task.method_of(member).networks)]
-        seeds = [
-            derive(member.seed, "network", which)
-            for member in members
-            for which in range(task.method_of(member).networks)
-        ]
-        population = Population(task.network, seeds, task.device, vectorize=task.vectorize)
-        optimizer = StackedAdam(
-            list(population.parameters.values()),
-            [member.learning_rate for member in owners],
-            task.device,
-            [task.method_of(member).may_select_nothing for member in owners],
-        )
-        right = None
-        if task.train.clean_labels is not None:
-            labels = _member_labels(task.train, members).to(task.device)  # (P, N)
-            right = labels == torch.from_numpy(task.train.clean_labels).to(task.device)
-        recorder = Recorder(len(members), len(task.train), task.epochs, right, task.device)
-        best = BestEpochs(population, _networks(task, members)) if task.remember_best is not None else None
-        rows = np.arange(len(members))
-        lockstep = _lockstep(task, members, population, optimizer, recorder)
-        return cls(task, members, rows, population, optimizer, recorder, lockstep, best)
-
-    @property
-    def networks(self) -> tuple[int, ...]:
-        """How many networks each member has."""
-        return _networks(self.task, self.members)
-
-    def part(self, places: NDArray[np.int64]) -> _Crew:
-        """Go on with some of the members, as they are now."""
-        owners = np.repeat(np.arange(len(self.members)), self.networks)  # (G,)
-        rows = np.flatnonzero(np.isin(owners, places)).tolist()
-        members = [self.members[place] for place in places]
-        population = self.population.take(rows)
-        optimizer = self.optimizer.take(rows, list(population.parameters.values()))
-        recorder = self.recorder.take(places.tolist())
-        best = None if self.best is None else self.best.take(places, population)
-        lockstep = _lockstep(self.task, members, population, optimizer, recorder)
-        return _Crew(self.task, members, self.rows[places], population, optimizer, recorder, lockstep, best)
-
-    def outcome(self, curves: Curves, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Trained]:
-        """Return the rows of some of the members, and what came of them."""
-        best = None if self.best is None else self.best.state()
-        dynamics, state = self.recorder.dynamics(), self.population.state()
-        trained = Trained(curves.take(self.rows), dynamics, state, self.networks, best)
-        return self.rows[places], trained if len(places) == len(self.members) else trained.take(places.tolist())
-
-
-def _networks(task: Task, members: Sequence[Member]) -> tuple[int, ...]:
-    return tuple(task.method_of(member).networks for member in members)
-
-
 def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
     """Return the bare step of a population, for measuring it: each call trains every member on the next batch.
 
@@ -246,8 +169,8 @@ def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
     """
     check(task, members)
     members = [members[place] for place in _by_method(task, members)]
-    lockstep = _Crew.of(task, members).lockstep
-    first = _epoch(task, 0, np.stack([member.schedule for member in members]))
+    crew = Crew.of(task, members)
+    lockstep, first = crew.lockstep, _epoch(task, 0, crew)
     taken = 0
 
     def step() -> None:
@@ -261,46 +184,11 @@ def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
     return step
 
 
-def _lockstep(
-    task: Task, members: Sequence[Member], population: Population, optimizer: StackedAdam, recorder: Recorder
-) -> Lockstep:
-    """Put the data on the device and make one step of everything."""
-    labels = _member_labels(task.train, members).to(task.device)  # (P, N)
+def _epoch(task: Task, number: int, crew: Crew) -> Epoch:
+    """What holds during an epoch."""
     steps = len(task.train) // task.batch_size
-    batches = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
-    parts = _parts(task, members)
-    clean = _clean_samples(task, parts, steps)
-    return Lockstep(population, parts, optimizer, batches, labels, recorder, clean=clean, use_graph=task.graph)
-
-
-def _parts(task: Task, members: Sequence[Member]) -> list[Part]:
-    """Part the members by method."""
-    parts: list[Part] = []
-    member = network = 0
-    for method, group in groupby(members, key=task.method_of):
-        own = list(group)
-        given = [one.transition for one in own if one.transition is not None]
-        transition = torch.from_numpy(np.stack(given)).float().to(task.device) if given else None  # (p, C, C)
-        last_member, last_network = member + len(own), network + len(own) * method.networks
-        parts.append(Part(method, slice(member, last_member), slice(network, last_network), transition))
-        member, network = last_member, last_network
-    return parts
-
-
-def _clean_samples(task: Task, parts: Sequence[Part], steps: int) -> CleanSamples | None:
-    """Put clean samples on the device where a method trains with them."""
-    if task.clean is None or not any(Need.CLEAN_SAMPLES in part.method.needs for part in parts):
-        return None
-    inputs = torch.from_numpy(task.clean.inputs)
-    size = _clean_batch_size(task, task.clean)
-    batches = feed(inputs, size, task.device, steps=steps, stream=task.stream)
-    return CleanSamples(batches, torch.from_numpy(task.clean.labels).to(task.device))
-
-
-def _epoch(task: Task, number: int, rates: NDArray[np.float64]) -> Epoch:
-    """What holds during an epoch, for members with these keep rates (P, T)."""
-    steps = len(task.train) // task.batch_size
-    now = rates[:, number]
+    clean = None if crew.samples.clean is None else task.clean
+    now = np.stack([member.schedule[number] for member in crew.members])  # (P,)
     return Epoch(
         number,
         _batch_order(task, number, steps),
@@ -308,15 +196,8 @@ def _epoch(task: Task, number: int, rates: NDArray[np.float64]) -> Epoch:
         torch.from_numpy(keep_counts(now, task.batch_size)),
         torch.from_numpy(now),
         *learning_plan(number, task.epochs),
-        None if task.clean is None else _clean_order(task, task.clean, number, steps),
+        None if clean is None else _clean_order(task, clean, number, steps),
     )
-
-
-def _member_labels(train: LabelledData, members: Sequence[Member]) -> Tensor:
-    """Labels of every member, (P, N); one row shared by all where no member brings its own."""
-    if all(member.labels is None for member in members):
-        return torch.from_numpy(train.labels).expand(len(members), -1)
-    return torch.from_numpy(np.stack([train.labels if m.labels is None else m.labels for m in members]))
 
 
 def _batch_order(task: Task, epoch: int, steps: int) -> Tensor:
@@ -325,14 +206,10 @@ def _batch_order(task: Task, epoch: int, steps: int) -> Tensor:
     return torch.randperm(len(task.train), generator=generator)[: steps * task.batch_size]
 
 
-def _clean_batch_size(task: Task, clean: LabelledData) -> int:
-    return min(task.batch_size, len(clean))
-
-
 def _clean_order(task: Task, clean: LabelledData, epoch: int, steps: int) -> Tensor:
     """Shuffle the clean samples for one epoch, as often as its steps need them, (S * V,), the same on every device."""
     generator = torch.Generator().manual_seed(derive(task.seed, "clean order", epoch))
-    needed = steps * _clean_batch_size(task, clean)
+    needed = steps * clean_batch_size(task, clean)
     shuffled = [torch.randperm(len(clean), generator=generator) for _ in range(-(-needed // len(clean)))]
     return torch.cat(shuffled)[:needed]
 

@@ -17,7 +17,8 @@ import torch
 from s2e._version import __version__
 from s2e.errors import RunConflict
 from s2e.runs import CONFIG, Run
-from s2e.searching import GenerationDone, check_storage
+from s2e.searching import GenerationDone
+from s2e.studies import check_storage
 from s2e.tasks import Progress
 
 

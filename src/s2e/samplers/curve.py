@@ -1,0 +1,104 @@
+"""The search that models the curve: expected improvement under a Gaussian process over schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from s2e.errors import InvalidInput
+from s2e.samplers.trials import check_single_objective, complete, uniform
+from s2e.spaces import Space
+from s2e.surrogate import CurveModel, Floats, landmarks
+
+CANDIDATES = 3000
+"""Points of each kind, uniform and near good ones, among which the expected improvement is maximised."""
+ELITE = 5
+"""How many of the best points are looked around."""
+
+
+class CurveSampler(BaseSampler):
+    """Models the score as a function of the decoded curve and asks where the expected improvement is largest.
+
+    The first trials are uniform draws. From then on a Gaussian process over the curves of all complete trials is
+    maximised over uniform candidates and over neighbours of the points it holds best. Trials asked but not told yet
+    count as scored just as predicted, so that the points of one generation differ. Like the others here, it keeps no
+    state: what it asks follows from the study and its arguments.
+
+    Args:
+        space: decodes points into curves; its coordinates are the parameters of the study, floats in [0, 1].
+        epochs: T, of the trainings that are scored.
+        seed: of this trial's draws.
+        startup: trials to complete before there is a model.
+    """
+
+    def __init__(self, space: Space, epochs: int, *, seed: int = 0, startup: int = 12) -> None:
+        if seed < 0:
+            raise InvalidInput(f"`seed` must be at least 0, but got {seed}.")
+        if startup < 2:
+            raise InvalidInput(f"`startup` must be at least 2, but got {startup}: a model needs something to go by.")
+        self.space = space
+        self.epochs = epochs
+        self.seed = seed
+        self.startup = startup
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
+        """Every coordinate of the space, known from the first trial on."""
+        check_single_objective(study)
+        return {name: FloatDistribution(0.0, 1.0) for name in self.space.names}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """One point: uniform at first, then the candidate with the largest expected improvement."""
+        generator = np.random.default_rng(np.random.SeedSequence([self.seed, trial.number]))
+        told = [one for one in complete(study) if math.isfinite(one.values[0]) and self._has_point(one)]
+        if len(told) < self.startup:
+            point = generator.random(self.space.dimension)
+        else:
+            running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            point = self._best_candidate(study, told, [one for one in running if self._has_point(one)], generator)
+        return {name: float(u) for name, u in zip(self.space.names, point, strict=True) if name in search_space}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Parameters outside the space are drawn uniformly."""
+        return uniform(self.seed, study, trial, param_name, param_distribution)
+
+    def _best_candidate(
+        self, study: Study, told: list[FrozenTrial], running: list[FrozenTrial], generator: np.random.Generator
+    ) -> Floats:
+        sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
+        points = self._points(told)  # (n, D)
+        model = CurveModel(self._curves(points), np.array([sign * one.values[0] for one in told]))
+        good = points[np.argsort(model.predict(self._curves(points))[0])[:ELITE]]  # (ELITE, D)
+        if running:
+            model = model.given(self._curves(self._points(running)))
+        candidates = np.concatenate(
+            [generator.random((CANDIDATES, self.space.dimension)), _neighbours(good, generator)]
+        )
+        best: Floats = candidates[model.expected_improvement(self._curves(candidates)).argmax()]
+        return best
+
+    def _points(self, trials: list[FrozenTrial]) -> Floats:
+        return np.array([[trial.params[name] for name in self.space.names] for trial in trials])
+
+    def _curves(self, points: Floats) -> Floats:
+        return self.space.decode(points, self.epochs, at=landmarks(self.epochs))
+
+    def _has_point(self, trial: FrozenTrial) -> bool:
+        return all(name in trial.params for name in self.space.names)
+
+
+def _neighbours(points: Floats, generator: np.random.Generator) -> Floats:
+    """Candidates near the given points: a few coordinates of each moved, by a little or by more."""
+    near = points[generator.integers(0, len(points), CANDIDATES)]  # (CANDIDATES, D)
+    reach = generator.choice([0.02, 0.05, 0.1, 0.2], size=(CANDIDATES, 1))
+    moved = generator.random(near.shape) < 0.4
+    return np.asarray(np.clip(near + moved * reach * generator.normal(size=near.shape), 0.0, 1.0))
