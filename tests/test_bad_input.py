@@ -18,7 +18,7 @@ from rich.progress import Progress as RichProgress
 
 from command_line import TINY, TINY_SEARCH, assert_refused, s2e, save
 from conftest import blobs, small_mlp, task
-from s2e import cli, commands
+from s2e import commands
 from s2e.methods import MentorNet
 from s2e.preparation import DataOptions, prepare
 from s2e.progress import Bars
@@ -218,7 +218,7 @@ def test_a_file_half_written_by_a_killed_process_is_no_obstacle_and_is_removed()
 
 
 def test_two_runs_begun_in_the_same_second_have_directories_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.time, "strftime", lambda *_: "20250101-000000")
+    monkeypatch.setattr("time.strftime", lambda *_: "20250101-000000")
     for _ in range(2):
         result = s2e("train", save(), *TRAIN)
         assert result.exit_code == 0, result.stderr

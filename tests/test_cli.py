@@ -17,7 +17,9 @@ from typer.testing import Result
 from command_line import TINY, TINY_SEARCH, assert_refused, s2e, save
 from conftest import blobs
 from s2e import __version__
+from s2e.cli import options
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
+from s2e.methods import METHODS, SEARCHABLE
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SAMPLERS = ("curve", "newton", "natural", "gradient", "random", "tpe")
@@ -226,7 +228,6 @@ def test_an_option_of_train_that_cannot_be_used_is_refused(options: str, mention
         "search digits --epochs 1.5",
         "search digits --nonsense",
         "train",
-        "reproduce",
         "frobnicate",
         "search digits mnist",
     ],
@@ -252,10 +253,6 @@ def test_an_out_that_is_taken_is_refused_and_left_as_it_is(command: list[str]) -
     assert_refused(s2e(*command, "digits", "--out", "full/thesis.tex"), "a directory to write to")
 
 
-def test_an_experiment_nobody_knows_is_refused() -> None:
-    assert_refused(s2e("reproduce", "everything"), "`what` must be one of convergence")
-
-
 def test_a_message_is_not_read_as_markup() -> None:
     assert_refused(s2e("search", "[bold]digits[/bold]"), "but got '[bold]digits[/bold]'")
 
@@ -268,7 +265,6 @@ def test_a_message_is_not_read_as_markup() -> None:
         (["search", "digits", "--resume"], InvalidInput),
         (["train", "digits", "--schedule", "garbage"], InvalidInput),
         (["train", "digits", "--method", "standard", "--out", "."], RunConflict),
-        (["reproduce", "everything"], InvalidInput),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
@@ -378,15 +374,6 @@ def test_datasets_lists_what_can_be_loaded() -> None:
     assert [entry["name"] for entry in as_json] == [line.split()[0] for line in listed]
 
 
-def test_reproduce_writes_or_prints_the_numbers_of_the_convergence_claims() -> None:
-    result = s2e("reproduce", "convergence", "--out", "convergence.json")
-    assert (result.exit_code, result.stdout) == (0, "")
-    numbers = json.loads(Path("convergence.json").read_text())
-    assert numbers["seed"] == 0
-    assert "rates" in numbers
-    assert json.loads(s2e("reproduce", "convergence").stdout) == numbers
-
-
 def test_version_prints_the_version_alone() -> None:
     result = s2e("--version")
     assert (result.exit_code, result.stdout) == (0, f"{__version__}\n")
@@ -397,6 +384,11 @@ def test_help_lists_the_commands() -> None:
     assert result.exit_code == 0
     for command in ("search", "train", "datasets", "reproduce"):
         assert re.search(rf"│ {command} ", result.stdout)
+
+
+def test_help_names_every_method_there_is() -> None:
+    assert tuple(METHODS) == options.METHODS
+    assert set(options.SEARCHABLE_METHODS) == set(SEARCHABLE)
 
 
 def test_help_of_a_command_names_its_options_and_imports_nothing_heavy() -> None:

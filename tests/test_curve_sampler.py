@@ -8,12 +8,12 @@ import numpy as np
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
 from s2e.errors import InvalidInput
 from s2e.relaxation import STEPS
-from s2e.samplers import OPTUNA_SAMPLERS, CurveSampler, RelaxationSampler, sampler
+from s2e.samplers import SAMPLERS, CurveSampler, RelaxationSampler, algorithm
 from s2e.schedules import coteaching
 from s2e.spaces import SPACES, CoteachingSpace, S2ESpace
 from s2e.surrogate import landmarks
@@ -189,7 +189,7 @@ def test_36_trials_come_nearer_to_an_unknown_curve_than_random_ones(space, facto
     best = {"curve": [], "random": []}
     for name, found in best.items():
         for seed in range(3):
-            study = optuna.create_study(sampler=sampler(name, space, EPOCHS, K)(seed))
+            study = optuna.create_study(sampler=algorithm(name, space, EPOCHS, K).sampler(seed))
             found.append(ask_and_tell(study, 36, space).best_value)
     assert np.mean(best["curve"]) < factor * np.mean(best["random"])
 
@@ -200,22 +200,25 @@ def test_a_model_of_fewer_than_two_trials_is_refused(startup):
         CurveSampler(SMALL, EPOCHS, startup=startup)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        *((step, RelaxationSampler) for step in STEPS),
-        ("curve", CurveSampler),
-        ("random", RandomSampler),
-        ("tpe", TPESampler),
-    ],
-)
+KINDS = {
+    "curve": CurveSampler,
+    **dict.fromkeys(STEPS, RelaxationSampler),
+    "random": RandomSampler,
+    "tpe": TPESampler,
+    "gp": GPSampler,
+    "cmaes": CmaEsSampler,
+    "hyperband": RandomSampler,
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_every_sampler_is_built_by_its_name_from_any_seed_and_repeats_itself(name, kind, space):
-    make = sampler(name, space, EPOCHS, K)
+def test_every_sampler_is_built_by_its_name_from_any_seed_and_repeats_itself(name, space):
+    make = algorithm(name, space, EPOCHS, K).sampler
     points = []
     for seed in (5, 2**63 - 1, 5):
         built = make(seed)
-        assert type(built) is kind
+        assert type(built) is KINDS[name]
         assert isinstance(built, BaseSampler)
         points.append(optuna.create_study(sampler=built).ask(coordinates(space)).params)
     assert points[0] == points[2]
@@ -223,19 +226,19 @@ def test_every_sampler_is_built_by_its_name_from_any_seed_and_repeats_itself(nam
 
 
 def test_a_relaxation_sampler_is_built_for_its_space_and_generation():
-    built = sampler("natural", LARGE, EPOCHS, 9)(3)
+    built = algorithm("natural", LARGE, EPOCHS, 9).sampler(3)
     assert isinstance(built, RelaxationSampler)
     assert (built.step, built.generation, built.simplex, built.seed) == ("natural", 9, LARGE.simplex, 3)
 
 
 def test_a_generation_too_small_for_a_step_is_refused_before_anything_is_asked():
     with pytest.raises(InvalidInput, match="`generation` must be at least 2"):
-        sampler("newton", LARGE, EPOCHS, 1)
+        algorithm("newton", LARGE, EPOCHS, 1)
 
 
 def test_an_unknown_sampler_is_refused_with_the_known_ones_nearest_first():
     with pytest.raises(InvalidInput, match=r"`sampler` must be one of curve, .*, but got 'curves'\.") as refused:
-        sampler("curves", LARGE, EPOCHS, K)
-    assert all(name in str(refused.value) for name in (*STEPS, "curve", *OPTUNA_SAMPLERS))
+        algorithm("curves", LARGE, EPOCHS, K)
+    assert all(name in str(refused.value) for name in SAMPLERS)
     with pytest.raises(InvalidInput, match="`sampler` must be one of natural, "):
-        sampler("natura", LARGE, EPOCHS, K)
+        algorithm("natura", LARGE, EPOCHS, K)

@@ -1,78 +1,31 @@
-"""Loading by name and from files, on small files made here and a real HTTP server on this machine."""
+"""Loading by name and from files, on small files made here."""
 
 from __future__ import annotations
 
-import dataclasses
-import gzip
-import hashlib
-import io
-import logging
 import pickle
-import struct
 import subprocess
 import sys
-import tarfile
-import threading
 import zipfile
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from s2e.datasets import CATALOGUE, DatasetInfo, RemoteFile, available, human_labels, load, load_published
+from published_files import (
+    FINE_NAMES,
+    TEST_LABELS,
+    TRAIN_LABELS,
+    cifar10_binary_files,
+    cifar10_python_files,
+    cifar_records,
+    compressed,
+    idx,
+    mnist_files,
+    random_bytes,
+    write,
+)
+from s2e.datasets import CATALOGUE, available, human_labels, load
 from s2e.errors import InvalidInput, UnreadableData
-
-TRAIN_LABELS = np.array([5, 0, 4, 1, 9])
-TEST_LABELS = np.array([7, 2])
-FINE_NAMES = [f"class {label}" for label in range(100)]
-
-
-def random_bytes(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape)).integers(0, 256, shape, dtype=np.uint8)
-
-
-def idx(array: np.ndarray) -> bytes:
-    return (
-        bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
-    )
-
-
-def mnist_files() -> dict[str, bytes]:
-    return {
-        "train-images-idx3-ubyte": idx(random_bytes(5, 28, 28)),
-        "train-labels-idx1-ubyte": idx(TRAIN_LABELS),
-        "t10k-images-idx3-ubyte": idx(random_bytes(2, 28, 28)),
-        "t10k-labels-idx1-ubyte": idx(TEST_LABELS),
-    }
-
-
-def cifar_records(count: int, *labels: int) -> bytes:
-    head = np.tile(np.array(labels, dtype=np.uint8), (count, 1))
-    return np.concatenate([head, random_bytes(count, 3072)], axis=1).tobytes()
-
-
-def cifar10_binary_files() -> dict[str, bytes]:
-    train = {f"data_batch_{k}.bin": cifar_records(k, k) for k in range(1, 6)}
-    return train | {"test_batch.bin": cifar_records(2, 9)}
-
-
-def cifar10_python_files() -> dict[str, bytes]:
-    train = {f"data_batch_{k}": {"data": random_bytes(k, 3072), "labels": [k] * k} for k in range(1, 6)}
-    contents = train | {"test_batch": {"data": random_bytes(2, 3072), "labels": [9, 9]}}
-    return {name: pickle.dumps(content, 2) for name, content in contents.items()}
-
-
-def write(folder: Path, files: dict[str, bytes]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-
-
-def compressed(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {f"{name}.gz": gzip.compress(content) for name, content in files.items()}
 
 
 class TestDigits:
@@ -355,140 +308,3 @@ class TestHumanLabels:
         np.savez(root / "cifar-n" / "cifar10n.npz", worse_label=np.eye(2))
         with pytest.raises(InvalidInput, match=r"`worse_label` must hold integers \(N,\), but got float64 \(2, 2\)"):
             human_labels("cifar10", "worst", root)
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
-
-
-@pytest.fixture
-def served(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
-    """Return a folder, and the address under which it is served over HTTP."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    folder = tmp_path_factory.mktemp("served")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield folder, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def at(name: str, files: dict[str, bytes], address: str) -> DatasetInfo:
-    """Return the catalogue's entry with its downloads pointed at this address."""
-    downloads = tuple(
-        RemoteFile(f"{address}/{file}", hashlib.md5(content).hexdigest()) for file, content in files.items()
-    )
-    return dataclasses.replace(CATALOGUE[name], downloads=downloads)
-
-
-def tar_gz(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-class TestDownload:
-    def test_idx_files_are_downloaded_once_and_announced(
-        self, served, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ):
-        folder, address = served
-        files = compressed(mnist_files())
-        write(folder, files)
-        caplog.set_level(logging.INFO, logger="s2e.datasets")
-        mnist = load_published(at("mnist", files, address), tmp_path / "new" / "root", download=True)
-        np.testing.assert_array_equal(mnist.train.labels, TRAIN_LABELS)
-        assert sorted(file.name for file in (tmp_path / "new" / "root" / "mnist").iterdir()) == sorted(files)
-        assert [file.name for file in (tmp_path / "new" / "root").iterdir()] == ["mnist"]
-        assert f"downloading {address}/train-images-idx3-ubyte.gz" in caplog.text
-        caplog.clear()
-        load("mnist", tmp_path / "new" / "root")
-        assert "downloading" not in caplog.text
-
-    def test_an_archive_gives_the_expected_files_and_nothing_else(self, served, tmp_path: Path):
-        folder, address = served
-        members = {f"cifar-10-batches-bin/{name}": content for name, content in cifar10_binary_files().items()}
-        members["cifar-10-batches-bin/batches.meta.txt"] = "\n".join(FINE_NAMES[:10]).encode()
-        strangers = {"../outside": b"x", "/tmp/s2e-outside": b"x", "cifar-10-batches-bin/readme.html": b"x"}
-        files = {"cifar-10-binary.tar.gz": tar_gz(members | strangers)}
-        write(folder, files)
-        root = tmp_path / "root"
-        cifar = load_published(at("cifar10", files, address), root, download=True)
-        assert len(cifar.train) == 15
-        assert cifar.train.class_names == tuple(FINE_NAMES[:10])
-        kept = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-        assert kept == set(members)
-        assert [path.name for path in tmp_path.iterdir()] == ["root"]
-
-    def test_links_in_an_archive_are_not_followed(self, served, tmp_path: Path):
-        folder, address = served
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-            for name in ("train.bin", "test.bin"):
-                link = tarfile.TarInfo(f"cifar-100-binary/{name}")
-                link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-                archive.addfile(link)
-        files = {"cifar-100-binary.tar.gz": buffer.getvalue()}
-        write(folder, files)
-        with pytest.raises(UnreadableData, match=r"downloading failed: train\.bin, test\.bin did not come with it"):
-            load_published(at("cifar100", files, address), tmp_path, download=True)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_wrong_checksum_leaves_nothing_behind(self, served, tmp_path: Path):
-        folder, address = served
-        files = compressed(mnist_files())
-        write(folder, files | {"t10k-labels-idx1-ubyte.gz": b"something else"})
-        with pytest.raises(
-            UnreadableData, match=r"t10k-labels-idx1-ubyte\.gz must have the MD5 \w{32}, but got \w{32}"
-        ):
-            load_published(at("mnist", files, address), tmp_path, download=True)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_an_archive_with_a_wrong_checksum_is_never_opened(self, served, tmp_path: Path):
-        folder, address = served
-        write(folder, {"cifar-100-binary.tar.gz": b"not even an archive"})
-        info = at("cifar100", {"cifar-100-binary.tar.gz": b"other"}, address)
-        with pytest.raises(UnreadableData, match="must have the MD5"):
-            load_published(info, tmp_path, download=True)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_damaged_archive_with_the_right_checksum_leaves_nothing_behind(self, served, tmp_path: Path):
-        folder, address = served
-        whole = tar_gz({"cifar-100-binary/train.bin": cifar_records(3, 1, 42)})
-        for content in (whole[: len(whole) // 2], b"not even an archive"):
-            files = {"cifar-100-binary.tar.gz": content}
-            write(folder, files)
-            with pytest.raises(UnreadableData, match="downloading failed"):
-                load_published(at("cifar100", files, address), tmp_path, download=True)
-            assert list(tmp_path.iterdir()) == []
-
-    def test_a_file_the_server_does_not_have_is_one_line_that_says_what_to_put_where(self, served, tmp_path: Path):
-        _, address = served
-        with pytest.raises(UnreadableData) as caught:
-            load_published(at("mnist", compressed(mnist_files()), address), tmp_path, download=True)
-        message = str(caught.value)
-        assert len(message.splitlines()) == 1
-        assert f"{address}/train-images-idx3-ubyte.gz: HTTP Error 404" in message
-        assert "put train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte" in message
-        assert str(tmp_path / "MNIST" / "raw") in message
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_refused_connection_is_one_line_that_says_where_it_looked(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ):
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        with ThreadingHTTPServer(("127.0.0.1", 0), QuietHandler) as closed:
-            address = f"http://127.0.0.1:{closed.server_port}"
-        with pytest.raises(UnreadableData, match=r"downloading failed: http://127.*refused") as caught:
-            load_published(at("mnist", compressed(mnist_files()), address), tmp_path, download=True)
-        assert str(tmp_path / "mnist") in str(caught.value)
-
-    def test_a_root_that_cannot_be_written_is_an_error_and_no_crash(self, served, tmp_path: Path):
-        (tmp_path / "file").write_text("")
-        with pytest.raises(UnreadableData, match="downloading failed"):
-            load_published(at("mnist", compressed(mnist_files()), served[1]), tmp_path / "file", download=True)

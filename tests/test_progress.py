@@ -124,6 +124,36 @@ def test_on_a_terminal_there_is_a_bar_with_the_best_so_far() -> None:
     assert re.search(r"final training\s+━+\s+0/6 ", shown)
 
 
+@pytest.mark.parametrize("searches", [1, 3, 8])
+@pytest.mark.parametrize("stage", ["search", "4 methods", "f-correction, coteaching+, decoupling"])
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_stage_share_done_and_best_are_readable_on_80_columns_and_more(width: int, stage: str, searches: int) -> None:
+    where, text = console(terminal=True, width=width)
+    best = tuple(0.4608 + 0.01 * search for search in range(searches))
+    with progress(where) as watch:
+        watch.stage(stage, 12000)
+        watch.stage("search", 12000)
+        watch.epoch(after_epoch(1))
+        watch.generation(GenerationDone(1, 2, 1, best))
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue()).rpartition("\r")[2].splitlines()
+    assert all(len(line) <= width for line in shown)
+    assert "…" not in "".join(shown)
+    words = " ".join(shown).split()
+    figures = ["0/12000", "1/12000", *(f"{100 * one:.2f}%" for one in best)]
+    assert not {*stage.split(), "search", "1/2,", "best", *figures} - {*words}
+    if width == 200 and searches < 8:
+        assert len([line for line in shown if line.strip()]) == 2, "a line for each stage where there is room"
+
+
+def test_on_few_columns_words_are_broken_rather_than_the_share_done() -> None:
+    where, text = console(terminal=True, width=48)
+    with progress(where) as watch:
+        watch.stage("f-correction, coteaching+, decoupling", 120000)
+        watch.epoch(after_epoch(1))
+        watch.generation(GenerationDone(1, 2, 1, (0.4608, 0.4708, 0.4808)))
+    assert "1/120000 -:--:--" in " ".join(text.getvalue().replace("\x1b[36m", "").replace("\x1b[0m", "").split())
+
+
 def bars() -> tuple[Bars, RichProgress]:
     inner = RichProgress(console=console(terminal=True)[0], auto_refresh=False)
     return Bars(inner), inner

@@ -189,6 +189,17 @@ def test_scaling_makes_estimates_the_same_in_every_unit_and_keeps_the_newton_dir
     )
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_estimates_from_equal_values_are_exactly_zero(scaled: bool) -> None:
+    layout = Layout(3, 2)
+    state = State(layout, some_theta(layout))
+    for count, value in ((6, 0.1), (7, 0.3), (3, 1e300)):
+        points = sample(state.theta, layout, count, np.random.default_rng(21))
+        found = estimate(state, points, [value] * count, scaled=scaled)
+        assert not found.gradient.any()
+        assert not found.hessian.any()
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_newton_equals_natural_with_the_fisher_matrix_and_gradient_with_the_identity(sign: float) -> None:
     layout = Layout(4, 3)

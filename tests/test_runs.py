@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -171,6 +173,102 @@ def test_arrays_come_back_without_pickle_under_their_own_names_only(run: Run) ->
         for name, array in arrays.items():
             np.testing.assert_array_equal(stored[name], array)
             assert stored[name].dtype == array.dtype
+
+
+ARRAYS = {
+    "loss": np.linspace(0, 1, 7).reshape(1, 7),
+    "diverged": np.array([True, False]),
+    "names": np.array(["x", "yz"]),
+    "none": np.zeros((0, 3), dtype=np.float32),
+}
+
+
+def right_or_unreadable(run: Run, content: bytes) -> str:
+    """Read damaged arrays: they are the right ones, or an error that names the file, but never others."""
+    (run.path / "curves.npz").write_bytes(content)
+    try:
+        read = run.read_arrays("curves.npz")
+    except UnreadableData as problem:
+        return "unreadable" if "curves.npz' could not be read" in str(problem) else f"no good message: {problem}"
+    assert read.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(read[name], array, strict=True)
+    return "right"
+
+
+def test_a_byte_that_is_flipped_anywhere_gives_the_right_arrays_or_an_error(run: Run) -> None:
+    run.write_arrays("curves.npz", ARRAYS)
+    whole = (run.path / "curves.npz").read_bytes()
+    assert right_or_unreadable(run, whole) == "right"
+    found = set()
+    for place in range(len(whole)):
+        for flipped in {1 << place % 8, 255, whole[place]} - {0}:  # a bit, all bits, and those that are set
+            changed = bytes([whole[place] ^ flipped])
+            found.add(right_or_unreadable(run, whole[:place] + changed + whole[place + 1 :]))
+    assert found == {"right", "unreadable"}  # some bytes, such as those of dates, mean nothing here
+
+
+LARGE = np.random.default_rng(0).normal(size=(1, 30000))
+"""Larger than what the reader of an archive takes at once."""
+
+
+def large(run: Run, save: Callable[..., None], old: bytes, new: bytes) -> Path:
+    """Write a large array with something in the file replaced, in the last place where it stands."""
+    path = run.path / "curves.npz"
+    with path.open("wb") as handle:
+        save(handle, loss=LARGE)
+    np.testing.assert_array_equal(run.read_arrays("curves.npz")["loss"], LARGE)
+    before, found, after = path.read_bytes().rpartition(old)
+    assert found
+    path.write_bytes(before + new + after)
+    return path
+
+
+def test_an_array_said_to_be_smaller_than_it_is_is_found_by_its_checksum(run: Run) -> None:
+    path = large(run, np.savez, b"(1, 30000)", b"(1, 10000)")
+    with np.load(path) as stored:
+        assert stored["loss"].shape == (1, 10000)  # NumPy alone does not notice
+    with pytest.raises(UnreadableData, match=r"curves\.npz"):
+        run.read_arrays("curves.npz")
+
+
+@pytest.mark.parametrize("kind", [9, 12, 14, 93, 99])
+def test_a_kind_of_compression_that_numpy_does_not_use_is_an_error(run: Run, kind: int) -> None:
+    listed = b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00"
+    large(run, np.savez_compressed, listed + b"\x08", listed + bytes([kind]))
+    with pytest.raises(UnreadableData, match=r"curves\.npz"):
+        run.read_arrays("curves.npz")
+
+
+def test_an_array_that_is_missing_from_the_list_is_missed(run: Run) -> None:
+    """The first entry of the list is given a comment as long as the second entry, which it swallows."""
+    run.write_arrays("curves.npz", ARRAYS)
+    whole = bytearray((run.path / "curves.npz").read_bytes())
+    first = whole.index(b"PK\x01\x02")
+    second = whole.index(b"PK\x01\x02", first + 4)
+    whole[first + 32] = whole.index(b"PK\x01\x02", second + 4) - second
+    assert right_or_unreadable(run, bytes(whole)) == "unreadable"
+
+
+def test_arrays_that_are_cut_short_are_an_error_and_the_file_is_closed(run: Run) -> None:
+    run.write_arrays("curves.npz", ARRAYS)
+    whole = (run.path / "curves.npz").read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        assert {right_or_unreadable(run, whole[:length]) for length in range(len(whole))} == {"unreadable"}
+        gc.collect()
+
+
+def test_one_array_alone_is_not_taken_for_a_file_of_arrays(run: Run) -> None:
+    with (run.path / "curves.npz").open("wb") as handle:
+        np.save(handle, ARRAYS["loss"])
+    assert right_or_unreadable(run, (run.path / "curves.npz").read_bytes()) == "unreadable"
+
+
+def test_arrays_that_are_not_there_yet_and_a_file_without_any_are_both_none(run: Run) -> None:
+    assert run.read_arrays("curves.npz") == {}
+    run.write_arrays("curves.npz", {})
+    assert run.read_arrays("curves.npz") == {}
 
 
 def test_arrays_that_need_pickle_are_refused_and_leave_nothing(run: Run) -> None:

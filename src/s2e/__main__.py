@@ -1,5 +1,15 @@
-"""`python -m s2e`."""
+"""`python -m s2e` and the console script: Ctrl-C is minded first, for the import of the command line takes a while."""
 
-from s2e.cli import main
+from s2e.interrupts import end_on_ctrl_c
 
-main()
+
+def main() -> None:
+    """Run the command line."""
+    end_on_ctrl_c()
+    from s2e.cli import main as command_line
+
+    command_line()
+
+
+if __name__ == "__main__":
+    main()

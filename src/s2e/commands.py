@@ -14,35 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.data import LabelledData, fingerprint
-from s2e.devices import device_of
+from s2e.bench import TEST, TrainingOptions, network_name, task_of
+from s2e.data import fingerprint
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need, check_transition, method
-from s2e.networks import default_network, reference_network
 from s2e.noise import read_matrix
-from s2e.preparation import DataOptions, Prepared, prepare
+from s2e.preparation import Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.searching import Search, SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
 from s2e.stages import populations_needed, train_in_stages
 from s2e.studies import CHANGEABLE, open_study
-from s2e.tasks import VALIDATION, Member, Task, Trained, check
+from s2e.tasks import VALIDATION, Member, Task, Trained
 from s2e.workplace import Place, Watch, begin, ending
-
-TEST = "test"
-"""Name under which a final training evaluates the test part."""
-
-
-@dataclass(frozen=True)
-class TrainingOptions(DataOptions):
-    """Data, and how classifiers are trained on it."""
-
-    method: str = "coteaching"
-    network: str = "auto"
-    epochs: int = 200
-    batch_size: int = 128
-    learning_rate: float = 1e-3
 
 
 @dataclass(frozen=True)
@@ -92,7 +77,7 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
         seed=options.seed,
     )
     prepared = prepare(options, place.root)
-    task = _task(options, prepared, place)
+    task = task_of(options, prepared, place.device)
     if options.restarts < 1:
         raise InvalidInput(f"`restarts` must be at least 1, but got {options.restarts}.")
     if Need.SCHEDULE not in task.method.needs:
@@ -122,7 +107,7 @@ def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
     began = time.monotonic()
     schedule = _given_schedule(options)
     prepared = prepare(options, place.root)
-    task = _task(options, prepared, place)
+    task = task_of(options, prepared, place.device)
     transition = _given_transition(options, task.train.classes)
     run, _ = begin("train", options, _about(options, prepared), place, resume=False)
     with run.locked():
@@ -151,25 +136,6 @@ def _given_transition(options: TrainOptions, classes: int) -> NDArray[np.float64
     if Need.TRANSITION not in method(options.method).needs:
         raise InvalidInput(f"`transition` must go with a method that needs one, but {options.method} does not.")
     return check_transition(read_matrix(options.transition), classes)
-
-
-def _task(options: TrainingOptions, prepared: Prepared, place: Place) -> Task:
-    """What every candidate of this command trains on. It is handed train and validation, never test."""
-    train, valid = prepared.splits.train, prepared.splits.valid
-    task = Task(
-        train,
-        reference_network(options.network, train.sample_shape, train.classes),
-        method(options.method, default_network(train.sample_shape, train.classes)),
-        {VALIDATION: valid},
-        options.epochs,
-        options.batch_size,
-        derive(options.seed, "batches"),
-        device_of(place.device),
-        clean=valid if prepared.validation == "clean" else None,
-    )
-    everything = schedules.constant(1.0, options.epochs)
-    check(task, [Member(everything, 0, options.learning_rate, transition=np.eye(train.classes))])
-    return task
 
 
 def _baselines(prepared: Prepared, options: SearchOptions) -> list[Contender]:
@@ -289,8 +255,3 @@ def _about(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]:
         "data_fingerprint": fingerprint(train, prepared.splits.valid),
         "noise_rate": prepared.noise_rate,
     }
-
-
-def network_name(given: str, train: LabelledData) -> str:
-    """Name the network that is trained: the one given, or the default for these data."""
-    return given if given != "auto" else default_network(train.sample_shape, train.classes)

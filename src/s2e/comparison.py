@@ -19,15 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e import datasets, schedules
-from s2e.commands import TEST, network_name
+from s2e.bench import TEST, TrainingOptions, network_name, task_of
 from s2e.contestants import ALL, Contestant, Setting, taking_part
 from s2e.data import LabelledData, fingerprint
-from s2e.devices import device_of
 from s2e.errors import InvalidInput
 from s2e.figures import figure_files
 from s2e.ledger import Ledger
 from s2e.methods import Need, Standard
-from s2e.networks import reference_network
 from s2e.noise import parse_noise
 from s2e.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
@@ -36,7 +34,7 @@ from s2e.searching import Found, Search, SearchPlan, epochs_left, search_schedul
 from s2e.seeds import derive
 from s2e.stages import populations_needed, train_in_stages
 from s2e.studies import open_study
-from s2e.tasks import VALIDATION, Member, Task, Trained, check
+from s2e.tasks import VALIDATION, Member, Task, Trained
 from s2e.workplace import Place, Watch, begin, ending
 
 CHANGEABLE = frozenset({"methods"})
@@ -91,6 +89,18 @@ class CompareOptions:
     def data_options(self, noise: str) -> DataOptions:
         """Return which data, for one noise setting."""
         return DataOptions(self.data, noise, self.validation, self.validation_share, self.seed)
+
+    def training_options(self) -> TrainingOptions:
+        """Return how all members are trained that do not bring a method of their own."""
+        return TrainingOptions(
+            self.data,
+            seed=self.seed,
+            method=Standard.name,
+            network=self.network,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,21 +180,9 @@ def _groups(options: CompareOptions, settings: Sequence[Setting], place: Place) 
 
 
 def _task(options: CompareOptions, prepared: Prepared, place: Place) -> Task:
-    splits = prepared.splits
-    evaluate = {VALIDATION: splits.valid} | ({} if splits.test is None else {TEST: splits.test})
-    task = Task(
-        splits.train,
-        reference_network(options.network, splits.train.sample_shape, splits.train.classes),
-        Standard(),
-        evaluate,
-        options.epochs,
-        options.batch_size,
-        derive(options.seed, "comparison"),
-        device_of(place.device),
-        clean=splits.valid if prepared.validation == "clean" else None,
-    )
-    check(task, [Member(schedules.constant(1.0, options.epochs), 0, options.learning_rate)])
-    return task
+    task = task_of(options.training_options(), prepared, place.device, order="comparison")
+    test = prepared.splits.test
+    return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
 
 
 def _plan(options: CompareOptions) -> SearchPlan:

@@ -6,22 +6,23 @@ there when it is in none of them. Everything that differs between data sets is i
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import logging
 import os
 import tarfile
-import tempfile
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from shutil import copyfileobj
+from shutil import copyfileobj, rmtree
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
+from uuid import uuid4
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from s2e.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout, Remo
 from s2e.data import LabelledData, Source, hold_out
 from s2e.errors import InvalidInput, S2EError, UnreadableData, unknown_name
 from s2e.formats import NPZ_FORM, check_label_range, npz_keys, source_from_arrays
+from s2e.interrupts import tidied_by
 
 if TYPE_CHECKING:
     from s2e.data import Array, Labels
@@ -37,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 DOWNLOAD_TIMEOUT_S = 30.0
 """How long a server may stay silent."""
+
+SCRATCH = ".download-"
+"""How the names of the folders begin into which files are downloaded."""
 
 DIGITS_TEST_SHARE = 0.2
 DIGITS_TEST_SEED = 0
@@ -188,7 +193,7 @@ def _read_npz(path: Path, pick: Callable[[Collection[str]], Collection[str]]) ->
             raise UnreadableData(
                 f"{path} must be an .npz file, but is truncated or none at all; write it with numpy.savez."
             )
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # np.load alone may leave it open
             return {key: _read_array(file, key, path) for key in pick(file.files)}
 
 
@@ -241,8 +246,7 @@ def _load_digits(info: DatasetInfo) -> Source:
 def _download(downloads: Iterable[RemoteFile], layout: Layout, root: Path) -> None:
     """Fetch a layout's files; they appear in its folder only when all have arrived and been verified."""
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
-        arrived = Path(scratch)
+    with _scratch_folder(root) as arrived:
         for remote in downloads:
             _fetch(remote, arrived / remote.name)
             if remote.name.endswith(".tar.gz"):
@@ -254,6 +258,34 @@ def _download(downloads: Iterable[RemoteFile], layout: Layout, root: Path) -> No
         folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(arrived.iterdir()):
             file.replace(folder / file.name)
+
+
+@contextmanager
+def _scratch_folder(root: Path) -> Iterator[Path]:
+    """Make a hidden folder that does not outlive the body, and remove those that killed processes left behind."""
+    folder = root / f"{SCRATCH}{uuid4().hex}"
+    with tidied_by(lambda: rmtree(folder, ignore_errors=True)), ExitStack() as held:
+        with _locked(root, wait=True):  # or another process might remove the folder before it is locked
+            for left_over in root.glob(f"{SCRATCH}*"):
+                with _locked(left_over) as free:
+                    if free:
+                        rmtree(left_over, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            held.enter_context(_locked(folder))
+        yield folder
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a folder, and tell whether it could be: another process may hold it, or its disk may know no locks."""
+    with ExitStack() as opened:
+        locked = False
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            opened.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        yield locked
 
 
 def _fetch(remote: RemoteFile, target: Path) -> None:

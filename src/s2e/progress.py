@@ -15,6 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from s2e.searching import GenerationDone
 from s2e.tasks import Progress as TrainingProgress
@@ -27,12 +28,14 @@ def progress(console: Console) -> Iterator[Watch]:
     if not console.is_terminal:
         yield Lines(console)
         return
+    # Where a line is too narrow, words wrap below each other, for none may be cut off; figures stay as they are.
+    words, figures = Column(overflow="fold"), Column(no_wrap=True)
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=12),  # everything fits into 80 columns
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left{task.fields[best]}"),
+        TextColumn("{task.description}", table_column=words),
+        BarColumn(bar_width=12, table_column=figures),
+        MofNCompleteColumn(table_column=figures),
+        TimeRemainingColumn(table_column=figures),
+        TextColumn("left{task.fields[best]}", table_column=words),
     )
     with Progress(*columns, console=console) as bars:
         yield Bars(bars)

@@ -16,9 +16,11 @@ n = s + 2m                   entries of θ
 `fisher` F     (..., n, n)   E[s sᵀ] = −∇²_θ log p_θ(x), which does not depend on x
 `gradient` ĝ   (..., n)      estimate of ∇J(θ)
 `hessian` Ĥ    (..., n, n)   estimate of ∇²J(θ)
+`control` g                  a model of the values, if there is one, at the points and at V more draws of p_θ
 =============  ============  =========================================================================================
 
-`Layout`, `State`, `Settings`, `estimate` and `advance` are the door and check what they get; the rest is bare maths.
+`Layout`, `State`, `Control`, `Settings`, `estimate` and `advance` are the door and check what they get; the rest is
+bare maths.
 """
 
 from __future__ import annotations
@@ -177,22 +179,60 @@ class Estimate:
     hessian: Array
 
 
+@dataclass(frozen=True, eq=False)
+class Control:
+    """A control variate: what a model g of the values says at the points, and at V ≥ 2 more draws of p_θ.
+
+    The model must not have seen the values it is set against; the estimates are then unbiased, however wrong it is.
+
+    Attributes:
+        at_points: (..., K) g at the points that were measured.
+        draws: (..., V, D) of p_θ; without leading dimensions, the same draws serve a whole batch.
+        at_draws: (..., V) g at the draws.
+    """
+
+    at_points: Array
+    draws: Array
+    at_draws: Array
+
+    def __post_init__(self) -> None:
+        if self.draws.ndim < 2 or self.draws.shape[:-1] != self.at_draws.shape or self.at_draws.shape[-1] < 2:
+            raise InvalidInput(
+                "`draws` must have shape (..., V, D) and `at_draws` (..., V), V at least 2, "
+                f"but got {self.draws.shape} and {self.at_draws.shape}."
+            )
+        if not (np.isfinite(self.at_points).all() and np.isfinite(self.at_draws).all()):
+            raise InvalidInput("`at_points` and `at_draws` must be finite, but got NaN or infinity.")
+
+
 def estimate(
-    state: State, points: ArrayLike, values: ArrayLike, *, baseline: Baseline = "leave-one-out", scaled: bool = True
+    state: State,
+    points: ArrayLike,
+    values: ArrayLike,
+    *,
+    baseline: Baseline = "leave-one-out",
+    scaled: bool = True,
+    control: Control | None = None,
 ) -> Estimate:
     """Estimates of ∇J (paper, eq. 7) and ∇²J (Proposition 1) from K ≥ 2 points (..., K, D) of p_θ and values (..., K).
 
     As E[s] = 0 and E[s sᵀ − F] = 0, `baseline="leave-one-out"` subtracts from each value the mean of the others: less
     variance, no bias. `scaled` divides both estimates by the values' standard deviation: they then belong to an
-    objective of unit spread, one set of constants serves every unit, and (∇²J)⁻¹∇J stays what it was.
+    objective of unit spread, one set of constants serves every unit, and (∇²J)⁻¹∇J stays what it was. Values that are
+    all equal have no such unit; their scaled estimates are 0.
+
+    With a `control` g the values are split in two, f̄ = g + (f̄ − g): ∇J = E[g s] + E[(f̄ − g) s], and ∇²J alike. The
+    first part costs no measurements, so it comes from many draws; only the second has the variance of K points, and it
+    is small where g is good. `scaled` divides both by the deviation of f̄, not of g or f̄ − g: they are parts of one
+    derivative, whose unit must not depend on how good g is.
     """
-    located, measured = _checked(state, points, values)
+    located, measured = _checked(state, points, values, control)
     if measured.shape[-1] < 2:
         raise InvalidInput(f"`values` must hold at least 2 values, but got {measured.shape[-1]}.")
-    return _estimate(state, located, measured, baseline, scaled)
+    return _estimate(state, located, measured, baseline, scaled, control)
 
 
-def _checked(state: State, points: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
+def _checked(state: State, points: ArrayLike, values: ArrayLike, control: Control | None = None) -> tuple[Array, Array]:
     """Points (..., K, D) and values (..., K) as arrays, refused where they do not fit the state or are not finite."""
     located, measured = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if measured.ndim == 0 or located.shape != (*measured.shape, state.layout.dimensions):
@@ -204,28 +244,47 @@ def _checked(state: State, points: ArrayLike, values: ArrayLike) -> tuple[Array,
         raise InvalidInput("`values` must be finite, but got NaN or infinity: leave such points out.")
     if not ((located >= 0) & (located <= 1)).all():
         raise InvalidInput("`points` must lie in the cube [0, 1], but some do not.")
+    if control is not None:
+        batch, D = measured.shape[:-1], state.layout.dimensions
+        drawn = control.draws.shape
+        if control.at_points.shape != measured.shape or drawn[-1] != D or drawn[:-2] not in ((), batch):
+            raise InvalidInput(
+                f"`control` must be for values of shape {measured.shape} and draws (V, {D}) or (..., V, {D}), "
+                f"but got {control.at_points.shape} and {drawn}."
+            )
     return located, measured
 
 
-def _estimate(state: State, points: Array, values: Array, baseline: Baseline, scaled: bool) -> Estimate:
-    credit = _credit(values, baseline, scaled)  # (..., K)
+def _estimate(
+    state: State, points: Array, values: Array, baseline: Baseline, scaled: bool, control: Control | None
+) -> Estimate:
+    unit = values if scaled else None
+    if control is None:
+        return _mean(state, points, _credit(values, baseline, unit))
+    modelled = _mean(state, control.draws, _credit(control.at_draws, baseline, unit))  # E[g ·]
+    residual = _mean(state, points, _credit(values - control.at_points, baseline, unit))  # E[(f̄ − g) ·]
+    return Estimate(modelled.gradient + residual.gradient, modelled.hessian + residual.hessian)
+
+
+def _mean(state: State, points: Array, credit: Array) -> Estimate:
+    """What points (..., K, D) say of the derivatives of E[credit], with credit (..., K)."""
     scores = score(state.theta, state.layout, points)  # (..., K, n)
-    count = values.shape[-1]
+    count = credit.shape[-1]
     gradient = np.einsum("...k,...kn->...n", credit, scores) / count  # eq. 7
     outer = np.swapaxes(scores * credit[..., None], -1, -2) @ scores / count  # E[f̄ s sᵀ]
     curvature = credit.mean(axis=-1)[..., None, None] * -fisher(state.theta, state.layout)  # E[f̄ ∇² log p]
     return Estimate(gradient, curvature + outer)  # Proposition 1
 
 
-def _credit(values: Array, baseline: Baseline, scaled: bool) -> Array:
-    """What multiplies the scores (..., K): the values, less the mean of the others, over their standard deviation."""
+def _credit(values: Array, baseline: Baseline, unit: Array | None) -> Array:
+    """What multiplies the scores (..., K): the values, less the mean of the others, over the deviation of `unit`."""
     count = values.shape[-1]
-    lowest = values.min(axis=-1, keepdims=True)  # (..., 1)
-    credit = values if baseline is None else values - lowest  # so that equal values are exact zeros
-    if scaled:  # first in units of the spread, so that neither huge nor tiny values spoil the deviation
-        spread = values.max(axis=-1, keepdims=True) - lowest
-        spread = np.where(spread > 0, spread, 1.0)
-        deviation = ((values - lowest) / spread).std(axis=-1, ddof=1, keepdims=True)
+    credit = values if baseline is None else values - values.min(axis=-1, keepdims=True)  # equal values: exact zeros
+    if unit is not None:  # first in units of the spread, so that neither huge nor tiny values spoil the deviation
+        lowest = unit.min(axis=-1, keepdims=True)  # (..., 1)
+        spread = unit.max(axis=-1, keepdims=True) - lowest
+        spread = np.where(spread > 0, spread, np.inf)
+        deviation = ((unit - lowest) / spread).std(axis=-1, ddof=1, keepdims=True)
         credit = credit / spread / np.where(deviation > 0, deviation, 1.0)
     if baseline == "leave-one-out":
         credit = (credit - credit.mean(axis=-1, keepdims=True)) * (count / (count - 1))  # f_k − mean of the others
@@ -295,14 +354,22 @@ def _moved(state: State, direction: Array, settings: Settings) -> State:
     return State(state.layout, np.clip(state.theta + change, 1.0, settings.theta_max))
 
 
-def advance(state: State, points: ArrayLike, values: ArrayLike, *, step: str, settings: Settings) -> State:
-    """The state after one generation: points (..., K, D) drawn from it and their values (..., K).
+def advance(
+    state: State,
+    points: ArrayLike,
+    values: ArrayLike,
+    *,
+    step: str,
+    settings: Settings,
+    control: Control | None = None,
+) -> State:
+    """The state after one generation: points (..., K, D) drawn from it, their values (..., K), a model of them if any.
 
     Fewer than 2 values, or values that are all equal, say nothing about where to go: θ stays.
     """
     if step not in STEPS:
         raise unknown_name("step", step, STEPS)
-    located, measured = _checked(state, points, values)
+    located, measured = _checked(state, points, values, control)
     if measured.shape[-1] < 2:
         return state
-    return STEPS[step](state, _estimate(state, located, measured, "leave-one-out", True), settings)
+    return STEPS[step](state, _estimate(state, located, measured, "leave-one-out", True, control), settings)

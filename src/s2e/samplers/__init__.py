@@ -14,11 +14,12 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 
 from s2e.errors import unknown_name
 from s2e.relaxation import STEPS
+from s2e.samplers.control import CurveControl
 from s2e.samplers.curve import CurveSampler
 from s2e.samplers.relaxed import RelaxationSampler, Snapshot
 from s2e.spaces import Space
 
-__all__ = ["SAMPLERS", "Algorithm", "CurveSampler", "RelaxationSampler", "Snapshot", "algorithm"]
+__all__ = ["SAMPLERS", "Algorithm", "CurveControl", "CurveSampler", "RelaxationSampler", "Snapshot", "algorithm"]
 
 SamplerFactory = Callable[[int], BaseSampler]
 """Builds the sampler that asks one trial, from the seed of that trial."""
@@ -51,10 +52,16 @@ def algorithm(name: str, space: Space, epochs: int, generation: int) -> Algorith
     return SAMPLERS[name](space, epochs, generation)
 
 
-def _relaxed(step: str) -> Callable[[Space, int, int], Algorithm]:
-    def build(space: Space, epochs: int, generation: int) -> Algorithm:  # noqa: ARG001
+def _relaxed(step: str, *, controlled: bool = False) -> Callable[[Space, int, int], Algorithm]:
+    """Return the paper's search with one of its steps, as it is or with the curve model as a control variate."""
+
+    def build(space: Space, epochs: int, generation: int) -> Algorithm:
+        control = CurveControl(space, epochs) if controlled else None
+
         def sampler(seed: int) -> RelaxationSampler:
-            return RelaxationSampler(step=step, generation=generation, simplex=space.simplex, seed=seed)
+            return RelaxationSampler(
+                step=step, generation=generation, simplex=space.simplex, seed=seed, control=control
+            )
 
         sampler(0)  # bad arguments are refused here
         return Algorithm(sampler)
@@ -83,6 +90,7 @@ def _hyperband(space: Space, epochs: int, generation: int) -> Algorithm:  # noqa
 SAMPLERS: dict[str, Callable[[Space, int, int], Algorithm]] = {
     "curve": _curve,
     **{step: _relaxed(step) for step in STEPS},
+    "newton-curve": _relaxed("newton", controlled=True),
     "random": _optuna(lambda seed: RandomSampler(seed=seed)),
     "tpe": _optuna(lambda seed: TPESampler(seed=seed, constant_liar=True)),
     "gp": _optuna(lambda seed: GPSampler(seed=seed, independent_sampler=RandomSampler(seed=seed))),

@@ -1,0 +1,21 @@
+"""`s2e datasets`: what can be loaded."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from s2e.cli.options import Json
+from s2e.cli.reporting import out
+
+
+def datasets(as_json: Json = False) -> None:
+    """List what can be loaded, and from where."""
+    from s2e.datasets import available
+
+    if as_json:
+        typer.echo(json.dumps([{"name": info.name, "classes": info.classes} for info in available()], indent=2))
+        return
+    for info in available():
+        out.print(f"[bold]{info.name:15}[/]{info.description}")

@@ -1,0 +1,112 @@
+"""A table of schedules that have been trained: uniform draws from a space, and what came of each.
+
+Letters: S noise settings, n draws, D dimensions of the space, T epochs, r draws trained again, m times each.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2e.errors import InvalidInput, UnreadableData
+from s2e.records import LAST_EPOCHS
+
+Floats = NDArray[np.float64]
+
+FINEST = 65535
+"""Coordinates of the draws are multiples of 1 over this, so that 16 bits hold them exactly."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleTable:
+    """What was trained and how well it did on validation.
+
+    Attributes:
+        space: name of the space.
+        noises: names of the S noise settings.
+        points: (n, D) draws, multiples of 1/65535.
+        accuracy: (S, n, T) validation accuracy after every epoch, mean of a member's networks.
+        again: (S, r, m, T) the same for the first r draws, trained m times more from other initial weights.
+        about: what made it: data, network, method, options, versions, device.
+    """
+
+    space: str
+    noises: tuple[str, ...]
+    points: Floats
+    accuracy: Floats
+    again: Floats
+    about: Mapping[str, Any]
+
+    @property
+    def epochs(self) -> int:
+        """T."""
+        return int(self.accuracy.shape[-1])
+
+    def errors(self, noise: str) -> Floats:
+        """Return the score of every draw, (n,): the error over the last ten epochs, as a search is told it."""
+        return _error(self.curves(noise))
+
+    def errors_again(self, noise: str) -> Floats:
+        """Return the scores of the draws that were trained several times, (r, 1 + m), the first training included."""
+        place = self._place(noise)
+        first = self.accuracy[place, : self.again.shape[1], None]  # (r, 1, T)
+        return _error(np.concatenate([first, self.again[place]], axis=1))
+
+    def curves(self, noise: str) -> Floats:
+        """Return the validation accuracy of every draw by epoch, (n, T)."""
+        return np.asarray(self.accuracy[self._place(noise)])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything as named arrays of small numbers.
+
+        Accuracies become counts of right predictions, so that nothing is rounded.
+        """
+        judged = int(self.about["judged"])
+        about = json.dumps({**self.about, "space": self.space, "noises": self.noises})
+        return {
+            "points": np.rint(self.points * FINEST).astype(np.uint16),
+            "accuracy": np.rint(self.accuracy * judged).astype(np.uint16),
+            "again": np.rint(self.again * judged).astype(np.uint16),
+            "about": np.frombuffer(about.encode(), dtype=np.uint8),
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> ScheduleTable:
+        """Read a file of what `arrays` returned."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                about = json.loads(stored["about"].tobytes())
+                judged = int(about["judged"])
+                points, accuracy, again = (stored[name] for name in ("points", "accuracy", "again"))
+                space, noises = about.pop("space"), tuple(about.pop("noises"))
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as problem:
+            raise UnreadableData(f"{str(path)!r} is not a table of schedules: {problem}") from problem
+        return cls(space, noises, points / FINEST, accuracy / judged, again / judged, about)
+
+    def _place(self, noise: str) -> int:
+        if noise not in self.noises:
+            raise InvalidInput(f"`noise` must be one of {', '.join(self.noises)}, but got {noise!r}.")
+        return self.noises.index(noise)
+
+
+def _error(accuracy: Floats) -> Floats:
+    """(...): the score of accuracies by epoch, (..., T)."""
+    return np.asarray(1.0 - accuracy[..., -LAST_EPOCHS:].mean(axis=-1))
+
+
+def drawn(count: int, dimension: int, seed: int) -> Floats:
+    """Draw uniform points (n, D) whose coordinates a table holds exactly."""
+    whole = np.random.default_rng(seed).integers(0, FINEST, size=(count, dimension), endpoint=True)
+    return np.asarray(whole / FINEST)
+
+
+def published() -> Path:
+    """Return where the table lies that comes with this package."""
+    return Path(__file__).with_name("experiments") / "mnist-schedules.npz"

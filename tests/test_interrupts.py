@@ -1,0 +1,142 @@
+"""Ctrl-C from the first moments of a real process on: one line, exit code 130, nothing left that must not stay."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+PATIENCE_S = 60
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+
+WAIT_AT_AN_IMPORT = """
+import os, sys, time
+
+
+class Waiting:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["WAIT_AT"]:
+            os.write(1, b"waiting")
+            time.sleep(60)
+
+
+sys.meta_path.insert(0, Waiting())
+"""
+"""As sitecustomize.py, which Python imports before anything else: waits where a module is first imported."""
+
+TIDYING = """
+import os, signal, sys
+from s2e.interrupts import end_on_ctrl_c, tidied_by
+
+
+def fail():
+    raise RuntimeError
+
+
+end_on_ctrl_c()
+with tidied_by(lambda: os.write(1, b"done ")):
+    pass
+with tidied_by(lambda: os.write(1, b"outer ")), tidied_by(fail), tidied_by(lambda: os.write(1, b"inner ")):
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+def entry_point() -> str:
+    """The console script as installers write it."""
+    found = re.search(r'^s2e = "(.+):(.+)"$', PROJECT.read_text(), re.MULTILINE)
+    assert found is not None
+    return f"import sys\nfrom {found[1]} import {found[2]}\nif __name__ == '__main__':\n    sys.exit({found[2]}())\n"
+
+
+def started(tmp_path: Path, way: str) -> list[str]:
+    """A command that runs s2e in one of the two ways."""
+    if way == "python -m":
+        return [sys.executable, "-m", "s2e"]
+    (tmp_path / "s2e-script").write_text(entry_point())
+    return [sys.executable, str(tmp_path / "s2e-script")]
+
+
+def on_the_path(folder: Path) -> str:
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+WAYS = pytest.mark.parametrize("way", ["python -m", "console script"])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "module",
+    ["s2e.cli", "typer", "typer.core", "rich.console", "s2e.cli.options", "s2e.cli.reproduce", "s2e.datasets"],
+)
+def test_an_interrupt_while_the_command_line_is_imported_is_one_line(tmp_path: Path, way: str, module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WAIT_AT_AN_IMPORT)
+    process = subprocess.Popen(
+        [*started(tmp_path, way), "datasets"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**ENVIRONMENT, "PYTHONPATH": on_the_path(tmp_path), "WAIT_AT": module},
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    assert os.read(process.stdout.fileno(), 7) == b"waiting"
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, *said) == (130, b"", b"s2e: interrupted\n")
+
+
+def test_on_a_terminal_an_early_interrupt_is_told_on_a_line_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WAIT_AT_AN_IMPORT)
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        started(tmp_path, "python -m"),
+        stdout=subprocess.PIPE,
+        stderr=its,
+        env={**ENVIRONMENT, "PYTHONPATH": on_the_path(tmp_path), "WAIT_AT": "typer"},
+    )
+    os.close(its)
+    assert process.stdout is not None
+    assert os.read(process.stdout.fileno(), 7) == b"waiting"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    assert os.read(ours, 4096) == b"\r\ns2e: interrupted\r\n"
+    os.close(ours)
+    process.stdout.close()
+
+
+@WAYS
+def test_both_ways_are_the_same_program(tmp_path: Path, way: str) -> None:
+    command = [*started(tmp_path, way), "search", "digts"]
+    refused = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE_S, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert re.fullmatch(r"s2e: .*digits.*\n", refused.stderr)
+
+
+def test_ctrl_c_is_minded_by_small_modules_of_the_standard_library_alone() -> None:
+    program = "import sys; before = set(sys.modules); import s2e.__main__; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    imported = set(done.stdout.split())
+    assert {"s2e.__main__", "s2e.interrupts"} <= imported
+    tops = {name.partition(".")[0] for name in imported} - {"s2e"}
+    assert tops <= sys.stdlib_module_names
+    assert not tops & {"pathlib", "logging", "subprocess", "tempfile", "shlex", "inspect", "dataclasses"}
+
+
+def test_what_is_to_be_tidied_is_tidied_once_the_last_first_and_whatever_fails() -> None:
+    stopped = subprocess.run([sys.executable, "-c", TIDYING], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert stopped.returncode == 130
+    assert stopped.stdout == "done inner outer "
+    assert stopped.stderr == "s2e: interrupted\n"
+
+
+def test_a_program_that_uses_s2e_keeps_its_own_way_with_ctrl_c() -> None:
+    program = "import signal, s2e, s2e.cli, s2e.__main__; "
+    program += "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout == "True\n"

@@ -1,0 +1,72 @@
+"""`s2e reproduce WHAT`: a command for each part of what the paper shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from command_line import assert_refused, s2e
+from s2e import experiments
+from s2e.cli import reproduce
+from s2e.errors import InvalidInput
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_reproduce_writes_or_prints_the_numbers_of_the_convergence_claims() -> None:
+    result = s2e("reproduce", "convergence", "--out", "convergence.json")
+    assert (result.exit_code, result.stdout) == (0, "")
+    numbers = json.loads(Path("convergence.json").read_text())
+    assert numbers["seed"] == 0
+    assert "rates" in numbers
+    assert json.loads(s2e("reproduce", "convergence").stdout) == numbers
+
+
+def test_the_seed_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "reproduced", lambda what, seed: {"what": what, "seed": seed})
+    shown = json.loads(s2e("reproduce", "convergence", "--seed", "7").stdout)
+    assert shown == {"what": "convergence", "seed": 7}
+
+
+def test_without_a_name_help_is_shown() -> None:
+    alone, asked = s2e("reproduce"), s2e("reproduce", "--help")
+    assert (alone.exit_code, asked.exit_code) == (2, 0)
+    assert (alone.stdout + alone.stderr).strip() == asked.stdout.strip()
+    assert re.search(r"Usage: .*reproduce \[OPTIONS\] WHAT", asked.stdout)
+    assert "│ convergence " in asked.stdout
+
+
+def test_an_experiment_nobody_knows_is_refused_and_those_there_are_named() -> None:
+    assert_refused(s2e("reproduce", "everything"), "`what` must be one of convergence, but got 'everything'")
+    assert_refused(s2e("reproduce", "everything", "--seed", "1"), "`what` must be one of convergence")
+    names = [command.name or command.callback.__name__ for command in reproduce.app.registered_commands]
+    said = s2e("reproduce", "everything").stderr
+    assert all(name in said for name in names)
+
+
+def test_debug_shows_the_traceback_of_a_refusal() -> None:
+    for arguments in (["everything"], ["convergence", "--out", "nowhere/numbers.json"]):
+        result = s2e("reproduce", *arguments, "--debug")
+        assert type(result.exception) is InvalidInput
+        assert not result.stderr.startswith("s2e: ")
+
+
+def test_an_out_that_cannot_be_written_is_refused() -> None:
+    said = "`--out` must be a file to write to, but 'nowhere/numbers.json' is not: No such file"
+    assert_refused(s2e("reproduce", "convergence", "--out", "nowhere/numbers.json"), said)
+
+
+@pytest.mark.parametrize("arguments", ["convergence --nonsense", "convergence --seed -1", "convergence twice"])
+def test_options_that_a_part_does_not_have_are_a_usage_error(arguments: str) -> None:
+    result = s2e("reproduce", *arguments.split())
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr
+    assert result.stdout == ""
