@@ -6,8 +6,9 @@ prepare → search → train the final classifier → test it once → write the
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from s2e.data import fingerprint
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need, check_transition, method
 from s2e.noise import read_matrix
+from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, Pace, begun_with, paced, picked
 from s2e.preparation import Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
@@ -40,12 +42,17 @@ class TrainOptions(TrainingOptions):
 
 @dataclass(frozen=True)
 class SearchOptions(TrainingOptions):
-    """How the schedule is searched, and what is trained with it in the end."""
+    """How the schedule is searched, and what is trained with it in the end.
+
+    Attributes:
+        trials: how many schedules to train; None for 60, or for ten generations where K is picked.
+        generation: K, how many of them at once; "auto" picks it from a short measurement, as `pacing` says.
+    """
 
     space: str = "s2e"
     sampler: str = "curve"
-    trials: int = 60
-    generation: int = 6
+    trials: int | None = None
+    generation: Generation = 6
     baselines: bool = True
     restarts: int = 3
 
@@ -67,26 +74,23 @@ class Contender:
 def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
     """Search a schedule, train the final classifier with it, test it once, write the run."""
     began = time.monotonic()
-    plan = SearchPlan.named(
-        options.space,
-        options.sampler,
-        epochs=options.epochs,
-        trials=options.trials,
-        generation=options.generation,
-        learning_rate=options.learning_rate,
-        seed=options.seed,
-    )
+    _plan(options, _pace(options, min))  # refuses bad names and numbers before data are read
     prepared = prepare(options, place.root)
     task = task_of(options, prepared, place.device)
     if options.restarts < 1:
         raise InvalidInput(f"`restarts` must be at least 1, but got {options.restarts}.")
     if Need.SCHEDULE not in task.method.needs:
         raise InvalidInput(f"`method` must have a keep rate for its schedule to be searched, but got {options.method}.")
+    pace = _pace(options, partial(_picked, task, options), begun_with(place.out, resume=resume))
+    plan, stage = _plan(options, pace), "search"
+    if options.generation == AUTO:
+        stage += f", {pace.generation} at a time"
+    options = replace(options, trials=pace.trials, generation=pace.generation)
     run, config = begin("search", options, _about(options, prepared), place, resume=resume, changeable=CHANGEABLE)
     with run.locked():
         run.write_json(CONFIG, config)
         study = open_study(config["storage"] or run.storage, config["study"], config["options"])
-        watch.stage("search", epochs_left([Search(plan, study)], options.epochs))
+        watch.stage(stage, epochs_left([Search(plan, study)], options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
         run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
         contenders = [Contender("S2E", task.method, found.schedule, options.restarts)]
@@ -95,11 +99,33 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
         rows = _train_and_test("final training", task, prepared, contenders, options, run, watch)
         searched = {
             "trials": len(study.trials),
+            "generation": plan.generation,
             "best_trial": found.trial,
             "validation_accuracy": found.validation_accuracy,
         }
         _write_result(run, prepared, task, rows, began, search=searched)
     return run
+
+
+def _pace(options: SearchOptions, pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None) -> Pace:
+    return paced(options.generation, options.trials, rounds=ROUNDS_OF_A_SEARCH, pick=pick, begun=begun)
+
+
+def _picked(task: Task, options: SearchOptions, sizes: Sequence[int]) -> int:
+    everything = schedules.constant(1.0, options.epochs)
+    return picked(task, [Member(everything, 0, options.learning_rate)], sizes)
+
+
+def _plan(options: SearchOptions, pace: Pace) -> SearchPlan:
+    return SearchPlan.named(
+        options.space,
+        options.sampler,
+        epochs=options.epochs,
+        trials=pace.trials,
+        generation=pace.generation,
+        learning_rate=options.learning_rate,
+        seed=options.seed,
+    )
 
 
 def train(options: TrainOptions, place: Place, watch: Watch) -> Run:

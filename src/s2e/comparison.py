@@ -11,8 +11,9 @@ all, so members differ in nothing but what is compared.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from s2e.ledger import Ledger
 from s2e.methods import Need, Standard
 from s2e.noise import parse_noise
 from s2e.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
+from s2e.pacing import AUTO, Generation, Pace, begun_with, paced, picked
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 from s2e.runs import CONFIG, Run
 from s2e.searching import Found, Search, SearchPlan, epochs_left, search_schedules
@@ -43,6 +45,9 @@ CHANGEABLE = frozenset({"methods"})
 LONGEST_NOISE = 60
 """Characters of a noise setting in the name of a file, which has room for 255 bytes."""
 
+ROUNDS = 5
+"""Generations of a search whose number of trials is not given."""
+
 NAMED_IN_A_STAGE = 3
 """Methods trained together that are named while they are; more would leave no room for a bar."""
 
@@ -57,6 +62,9 @@ class CompareOptions:
         methods: names of METHODS, `s2e`, `s2e:METHOD`, or `all`: every one that these data allow.
         seeds: how often each is trained.
         noise_rate: share of wrong labels that methods are told; None to tell them the true one where it is known.
+        trials: how many schedules each search trains; None for 30, or for five generations where K is picked.
+        generation: K, how many of them at once; "auto" picks it from a short measurement, as `pacing` says, with all
+            searches side by side, as they are trained.
     """
 
     data: str
@@ -73,8 +81,8 @@ class CompareOptions:
     learning_rate: float = 1e-3
     space: str = "s2e"
     sampler: str = "curve"
-    trials: int = 30
-    generation: int = 6
+    trials: int | None = None
+    generation: Generation = 6
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -114,10 +122,17 @@ class Group:
 def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
     """Train every method from every seed on every noise setting, and write what came of it."""
     began = time.monotonic()
+    narrowest = _pace(options, min)  # refuses a generation that is none before data are read
     settings = _settings(options, place)
     contestants, left_out = taking_part(options.methods, settings, told=options.noise_rate)
     groups = _groups(options, settings, place)
-    plan = _plan(options) if any(contestant.searched for contestant in contestants) else None
+    searched = [contestant for contestant in contestants if contestant.searched]
+    _plan(options, narrowest, searched)  # refuses bad names and numbers before anything is measured
+    pace = _pace(options, partial(_picked, options, groups, searched), begun_with(place.out, resume=resume))
+    plan, stage = _plan(options, pace, searched), "search"
+    if options.generation == AUTO:
+        stage += f", {pace.generation} at a time"
+    options = replace(options, trials=pace.trials, generation=pace.generation)
     train = settings[0].prepared.splits.train
     about = {
         "network": network_name(options.network, train),
@@ -129,12 +144,11 @@ def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool
         run.write_json(CONFIG, config)
         ledger = Ledger.of(run)
         given = [contestant for contestant in contestants if not contestant.searched]
-        searched = [contestant for contestant in contestants if contestant.searched]
         schedule_of: dict[tuple[str, str], Found] = {}  # by noise setting and contestant
         for group in groups:
             _train(group, given, options, ledger, watch, schedule_of)
             if plan is not None:
-                schedule_of |= _search(group, searched, options, plan, run, config, watch)
+                schedule_of |= _search(group, searched, options, plan, stage, run, config, watch)
             _train(group, searched, options, ledger, watch, schedule_of)
         _write(run, ledger.in_order(contestants, options.noises), ledger.transitions, schedule_of)
         result = {
@@ -147,8 +161,8 @@ def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool
             "samples": _samples(settings[0].prepared),
             "left_out": left_out,
             "search": [
-                {"noise": noise, "method": name, "trials": options.trials, "best_trial": found.trial}
-                | {"validation_accuracy": found.validation_accuracy}
+                {"noise": noise, "method": name, "trials": pace.trials, "generation": pace.generation}
+                | {"best_trial": found.trial, "validation_accuracy": found.validation_accuracy}
                 for (noise, name), found in schedule_of.items()
             ],
         }
@@ -185,13 +199,39 @@ def _task(options: CompareOptions, prepared: Prepared, place: Place) -> Task:
     return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
 
 
-def _plan(options: CompareOptions) -> SearchPlan:
+def _pace(
+    options: CompareOptions, pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None
+) -> Pace:
+    return paced(options.generation, options.trials, rounds=ROUNDS, pick=pick, begun=begun)
+
+
+def _picked(
+    options: CompareOptions, groups: Sequence[Group], contestants: Sequence[Contestant], sizes: Sequence[int]
+) -> int:
+    """Pick a generation by the group that searches most at a time; the narrowest where nothing is searched."""
+    group = max(groups, key=lambda group: len(_searched(group, contestants)))
+    everything = schedules.constant(1.0, options.epochs)
+    kinds = [
+        Member(everything, 0, options.learning_rate, setting.prepared.splits.train.labels, contestant.method)
+        for setting, contestant in _searched(group, contestants)
+    ]
+    return picked(group.task, kinds, sizes) if kinds else sizes[0]
+
+
+def _searched(group: Group, contestants: Sequence[Contestant]) -> list[tuple[Setting, Contestant]]:
+    """Return what schedules are searched for, side by side: each noise setting on its first draw."""
+    return [(setting, contestant) for setting in group.settings if setting.draw == 0 for contestant in contestants]
+
+
+def _plan(options: CompareOptions, pace: Pace, searched: Sequence[Contestant]) -> SearchPlan | None:
+    if not searched:
+        return None
     return SearchPlan.named(
         options.space,
         options.sampler,
         epochs=options.epochs,
-        trials=options.trials,
-        generation=options.generation,
+        trials=pace.trials,
+        generation=pace.generation,
         learning_rate=options.learning_rate,
         seed=options.seed,
     )
@@ -264,6 +304,7 @@ def _search(
     contestants: Sequence[Contestant],
     options: CompareOptions,
     plan: SearchPlan,
+    stage: str,
     run: Run,
     config: Mapping[str, Any],
     watch: Watch,
@@ -274,16 +315,15 @@ def _search(
     """
     task = replace(group.task, evaluate={VALIDATION: group.task.evaluate[VALIDATION]})
     searches = {}
-    for setting in group.settings:
-        for contestant in contestants if setting.draw == 0 else ():
-            name = f"{config['study']}/{setting.noise}/{contestant.name}"
-            lasting = {key: value for key, value in config["options"].items() if key not in CHANGEABLE}
-            study = open_study(config["storage"] or run.storage, name, lasting)
-            labels = setting.prepared.splits.train.labels
-            searches[setting.noise, contestant.name] = Search(plan, study, labels, contestant.method)
+    for setting, contestant in _searched(group, contestants):
+        name = f"{config['study']}/{setting.noise}/{contestant.name}"
+        lasting = {key: value for key, value in config["options"].items() if key not in CHANGEABLE}
+        study = open_study(config["storage"] or run.storage, name, lasting)
+        labels = setting.prepared.splits.train.labels
+        searches[setting.noise, contestant.name] = Search(plan, study, labels, contestant.method)
     if not searches:
         return {}
-    watch.stage("search", epochs_left(list(searches.values()), options.epochs))
+    watch.stage(stage, epochs_left(list(searches.values()), options.epochs))
     found = search_schedules(task, list(searches.values()), on_generation=watch.generation, on_epoch=watch.epoch)
     return dict(zip(searches, found, strict=True))
 

@@ -11,41 +11,52 @@ trainings are enough to model the score over schedules, where they would be lost
 
 from __future__ import annotations
 
-import warnings
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from s2e.gaussian_process import Hyperparameters, Prior, Process, fitted
 
 Floats = NDArray[np.float64]
 
-LANDMARKS = 10
+LANDMARKS = 6
+"""Epochs that a curve is looked at: so many in equal ratios, and as many at equal distances."""
+
+PRIOR = Prior(length=(-0.5, 0.7))
+"""Scores change over a good half of the range of a keep rate; narrower and wider are possible, epoch by epoch."""
 
 
 def landmarks(epochs: int) -> NDArray[np.int64]:
-    """Epochs at which a curve is looked at, (F,), F ≤ 10: dense early, where curves differ most."""
-    return np.unique(np.round(np.geomspace(1, max(1, epochs - 1), LANDMARKS)).astype(np.int64)).clip(max=epochs - 1)
+    """Epochs at which a curve is looked at, (F,), F ≤ 12: dense early, where curves differ most, and none left out."""
+    last = max(1, epochs - 1)
+    chosen = np.concatenate([np.geomspace(1, last, LANDMARKS), np.linspace(max(1, epochs / 5), last, LANDMARKS)])
+    return np.unique(np.round(chosen).astype(np.int64)).clip(max=epochs - 1)
 
 
 class CurveModel:
-    """A Gaussian process over curves, fitted by maximum likelihood."""
+    """A Gaussian process over curves.
 
-    def __init__(self, curves: Floats, values: Floats, *, seed: int = 0) -> None:
-        self._curves, self._values = curves, values
-        kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(np.full(curves.shape[1], 0.5), (0.1, 10.0), nu=2.5)
-        kernel += WhiteKernel(1e-2, (1e-4, 1.0))
-        self._process = self._fit(GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed % 2**32))
+    Args:
+        curves: that were scored.
+        values: their scores.
+    """
+
+    def __init__(self, curves: Floats, values: Floats) -> None:
+        self._middle, spread = float(values.mean()), float(values.std())
+        self._spread = spread if spread > 0 else 1.0
+        self._curves, self._values = curves, (values - self._middle) / self._spread
+        how = _fitted(curves.tobytes(), self._values.tobytes(), curves.shape[1])
+        self._process = Process(self._curves, self._values, how)
 
     def given(self, curves: Floats) -> CurveModel:
         """Return the model that takes these curves as scored just as predicted; what it knows of scales stays."""
         believed = object.__new__(CurveModel)
+        believed._middle, believed._spread = self._middle, self._spread
         believed._curves = np.concatenate([self._curves, curves])
-        believed._values = np.concatenate([self._values, self.predict(curves)[0]])
-        kernel = self._process.kernel_
-        believed._process = believed._fit(GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True))
+        believed._values = np.concatenate([self._values, self._process.mean(curves)])
+        believed._process = Process(believed._curves, believed._values, self._process.how)
         return believed
 
     def predict(self, curves: Floats) -> tuple[Floats, Floats]:
@@ -53,9 +64,8 @@ class CurveModel:
 
         The chance of a single training is left out of the deviation: there is nothing to gain from it.
         """
-        mean, deviation = self._process.predict(curves, return_std=True)
-        chance = self._process.kernel_.k2.noise_level * self._process._y_train_std**2
-        return mean, np.sqrt(np.maximum(deviation**2 - chance, 0.0))
+        mean, deviation = self._process.predict(curves)
+        return self._middle + self._spread * mean, self._spread * deviation
 
     def expected_improvement(self, curves: Floats) -> Floats:
         """Return how much below the best score so far each curve can be expected to come, (n,).
@@ -70,7 +80,8 @@ class CurveModel:
         improvement: Floats = gap * ndtr(z) + deviation * density
         return improvement
 
-    def _fit(self, process: GaussianProcessRegressor) -> GaussianProcessRegressor:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is an answer, not a failure
-            return process.fit(self._curves, self._values)
+
+@lru_cache(maxsize=256)
+def _fitted(curves: bytes, values: bytes, landmarks: int) -> Hyperparameters:
+    """Fit once for all asks of a generation: they see the same finished trials."""
+    return fitted(np.frombuffer(curves).reshape(-1, landmarks), np.frombuffer(values), PRIOR)

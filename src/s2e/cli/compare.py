@@ -11,6 +11,7 @@ from s2e.cli.directories import check_given, new_directory, resumed
 from s2e.cli.options import (
     BatchSize,
     ComparedMethods,
+    CompareTrials,
     DataOrResumed,
     DataRoot,
     Debug,
@@ -27,9 +28,9 @@ from s2e.cli.options import (
     Seed,
     Space,
     Storage,
-    Trials,
     Validation,
     ValidationShare,
+    generation_of,
 )
 from s2e.cli.reporting import err, quieten_optuna, reporting, show
 
@@ -53,8 +54,8 @@ def compare(
     learning_rate: LearningRate = 1e-3,
     space: Space = "s2e",
     sampler: Sampler = "curve",
-    trials: Trials = 30,
-    generation: Generation = 6,
+    trials: CompareTrials = None,
+    generation: Generation = "6",
     seed: Seed = 0,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
@@ -88,7 +89,7 @@ def compare(
             "space": space,
             "sampler": sampler,
             "trials": trials,
-            "generation": generation,
+            "generation": generation_of(generation),
         }
         place: dict[str, Any] = {"root": data_root, "device": device, "storage": storage}
         if resume:

@@ -1,6 +1,6 @@
 """`s2e reproduce WHAT`: what the paper shows, a command with options of its own for each part of it.
 
-A new part is one more function here under `@app.command()`; its name is what WHAT may be.
+A new part is one more function under `app.command()`, here or in a file of its own; its name is what WHAT may be.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from s2e.cli.options import Debug, Seed
 from s2e.cli.reporting import reporting
+from s2e.cli.reproduce_spaces import spaces
 from s2e.errors import InvalidInput, unknown_name
 
 NumbersOut = Annotated[Path | None, typer.Option(help="JSON file to write the numbers to")]
@@ -33,7 +34,7 @@ class Experiments(TyperGroup):
 
 app = typer.Typer(
     name="reproduce",
-    help="Compute what the paper shows: the convergence of its search, so far.",
+    help="Compute what the paper shows: the convergence of its search, and its comparison of search spaces.",
     cls=Experiments,
     subcommand_metavar="WHAT",
     no_args_is_help=True,
@@ -42,7 +43,7 @@ app = typer.Typer(
 
 @app.callback()
 def reproduce() -> None:
-    """Keep `convergence` a command of its own as long as there is no other."""
+    """Compute what the paper shows."""
 
 
 @app.command()
@@ -52,6 +53,9 @@ def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) ->
         from s2e.experiments import reproduced
 
         give(reproduced("convergence", seed), out)
+
+
+app.command()(spaces)
 
 
 def give(numbers: Mapping[str, Any], path: Path | None) -> None:

@@ -20,15 +20,17 @@ CANDIDATES = 3000
 """Points of each kind, uniform and near good ones, among which the expected improvement is maximised."""
 ELITE = 5
 """How many of the best points are looked around."""
+POOL = 400
+"""Uniform points among which the next one of the start-up is chosen."""
 
 
 class CurveSampler(BaseSampler):
     """Models the score as a function of the decoded curve and asks where the expected improvement is largest.
 
-    The first trials are uniform draws. From then on a Gaussian process over the curves of all complete trials is
-    maximised over uniform candidates and over neighbours of the points it holds best. Trials asked but not told yet
-    count as scored just as predicted, so that the points of one generation differ. Like the others here, it keeps no
-    state: what it asks follows from the study and its arguments.
+    The first trials are draws whose curves lie far apart. From then on the expected improvement under a Gaussian
+    process over the curves of all complete trials is maximised over uniform candidates and over neighbours of the
+    points it holds best. Trials asked but not told yet count as scored just as predicted, so that the points of one
+    generation differ. Like the others here, it keeps no state: what it asks follows from the study and its arguments.
 
     Args:
         space: decodes points into curves; its coordinates are the parameters of the study, floats in [0, 1].
@@ -55,36 +57,49 @@ class CurveSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """One point: uniform at first, then the candidate with the largest expected improvement."""
+        """One point: far from all before it at first, then the candidate with the largest expected improvement."""
         generator = np.random.default_rng(np.random.SeedSequence([self.seed, trial.number]))
         told = [one for one in complete(study) if math.isfinite(one.values[0]) and self._has_point(one)]
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        asked = [one for one in running if self._has_point(one)]
         if len(told) < self.startup:
-            point = generator.random(self.space.dimension)
+            point = self._farthest([*told, *asked], generator)
         else:
-            running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            point = self._best_candidate(study, told, [one for one in running if self._has_point(one)], generator)
+            point = self._most_promising(study, told, asked, generator)
         return {name: float(u) for name, u in zip(self.space.names, point, strict=True) if name in search_space}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Parameters outside the space are drawn uniformly."""
+        check_single_objective(study)
         return uniform(self.seed, study, trial, param_name, param_distribution)
 
-    def _best_candidate(
-        self, study: Study, told: list[FrozenTrial], running: list[FrozenTrial], generator: np.random.Generator
+    def _farthest(self, before: list[FrozenTrial], generator: np.random.Generator) -> Floats:
+        """Return the uniform draw whose curve is farthest from the curves of all trials before it."""
+        pool = generator.random((POOL, self.space.dimension))
+        if not before:
+            return np.asarray(pool[0])
+        apart = _squared_distances(self._curves(pool), self._curves(self._points(before)))  # (POOL, n)
+        return np.asarray(pool[apart.min(axis=1).argmax()])
+
+    def _most_promising(
+        self, study: Study, told: list[FrozenTrial], asked: list[FrozenTrial], generator: np.random.Generator
     ) -> Floats:
         sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         points = self._points(told)  # (n, D)
         model = CurveModel(self._curves(points), np.array([sign * one.values[0] for one in told]))
         good = points[np.argsort(model.predict(self._curves(points))[0])[:ELITE]]  # (ELITE, D)
-        if running:
-            model = model.given(self._curves(self._points(running)))
-        candidates = np.concatenate(
-            [generator.random((CANDIDATES, self.space.dimension)), _neighbours(good, generator)]
-        )
-        best: Floats = candidates[model.expected_improvement(self._curves(candidates)).argmax()]
-        return best
+        uniform_draws = generator.random((CANDIDATES, self.space.dimension))
+        candidates = np.concatenate([uniform_draws, _neighbours(good, generator)])
+        curves = self._curves(candidates)  # (n, F)
+        if not asked:
+            return np.asarray(candidates[model.expected_improvement(curves).argmax()])
+        running = self._curves(self._points(asked))  # (r, F)
+        improvement = model.given(running).expected_improvement(curves)
+        # Where scores are mostly chance, a curve believed good stays the most promising one after it was asked.
+        anew = _squared_distances(curves, running).min(axis=1) > 0
+        return np.asarray(candidates[np.where(anew, improvement, -1.0).argmax()])
 
     def _points(self, trials: list[FrozenTrial]) -> Floats:
         return np.array([[trial.params[name] for name in self.space.names] for trial in trials])
@@ -93,7 +108,8 @@ class CurveSampler(BaseSampler):
         return self.space.decode(points, self.epochs, at=landmarks(self.epochs))
 
     def _has_point(self, trial: FrozenTrial) -> bool:
-        return all(name in trial.params for name in self.space.names)
+        """Whether the trial is in the unit cube: others may have enqueued it, or given its parameters other ranges."""
+        return all(0.0 <= trial.params.get(name, -1.0) <= 1.0 for name in self.space.names)
 
 
 def _neighbours(points: Floats, generator: np.random.Generator) -> Floats:
@@ -102,3 +118,8 @@ def _neighbours(points: Floats, generator: np.random.Generator) -> Floats:
     reach = generator.choice([0.02, 0.05, 0.1, 0.2], size=(CANDIDATES, 1))
     moved = generator.random(near.shape) < 0.4
     return np.asarray(np.clip(near + moved * reach * generator.normal(size=near.shape), 0.0, 1.0))
+
+
+def _squared_distances(first: Floats, second: Floats) -> Floats:
+    """(n, m) of curves (n, F) and (m, F)."""
+    return np.asarray(((first[:, None] - second) ** 2).sum(axis=2))

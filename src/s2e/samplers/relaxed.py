@@ -105,6 +105,7 @@ class RelaxationSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Uniform over the parameter's range: what θ = 1 means."""
+        check_single_objective(study)
         if _is_plain(param_distribution):
             return _value(self._noise(trial, param_name), param_distribution)
         return uniform(self.seed, study, trial, param_name, param_distribution)
