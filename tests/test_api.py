@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 import s2e
 from conftest import blobs, small_mlp
+from s2e import api
 from s2e.errors import InvalidInput, RunConflict
 
 TRAIN, VALID = blobs(192), blobs(96, wrong=0.0, seed=1)
@@ -65,6 +66,55 @@ def test_a_stored_study_is_continued_and_held_to_its_settings(tmp_path):
         assert before.params == after.params
     with pytest.raises(RunConflict, match="other settings"):
         s2e.search(TRAIN, VALID, storage=storage, **{**SMALL, "epochs": 4})
+
+
+def test_auto_on_a_cpu_is_the_search_of_sixty_trials_six_at_a_time():
+    quick = {**SMALL, "epochs": 1, "sampler": "random", "device": "cpu"}
+    del quick["trials"], quick["generation"]
+    plain, auto = s2e.search(TRAIN, VALID, **quick), s2e.search(TRAIN, VALID, generation="auto", **quick)
+    assert plain.generation == auto.generation == auto.study.user_attrs["settings"]["generation"] == 6
+    assert [trial.params for trial in auto.study.trials] == [trial.params for trial in plain.study.trials]
+    assert len(auto.study.trials) == 60
+    np.testing.assert_array_equal(auto.schedule, plain.schedule)
+    bounded = s2e.search(TRAIN, VALID, generation="auto", trials=15, **quick)
+    assert (bounded.generation, len(bounded.study.trials)) == (3, 15)
+
+
+def test_a_picked_generation_is_kept_when_its_study_is_continued(tmp_path, monkeypatch):
+    storage, seen = f"sqlite:///{tmp_path}/study.db", []
+
+    def finds(size):
+        def picked(task, kinds, sizes):
+            seen.append((task.method.name, task.batch_size, [kind.learning_rate for kind in kinds], tuple(sizes)))
+            return size
+
+        return picked
+
+    auto = {**SMALL, "generation": "auto", "trials": 35, "sampler": "random", "learning_rate": 0.01}
+    monkeypatch.setattr(api, "picked", finds(7))
+    first = s2e.search(TRAIN, VALID, storage=storage, **auto)
+    assert seen == [("coteaching", 32, [0.01], (6, 7))]
+    monkeypatch.setattr(api, "picked", lambda *_: pytest.fail("measured again"))
+    more = s2e.search(TRAIN, VALID, storage=storage, **{**auto, "trials": 40})
+    assert (first.generation, more.generation, len(more.study.trials)) == (7, 7, 40)
+    fixed = s2e.search(TRAIN, VALID, **{**auto, "generation": 7, "trials": 40})
+    assert [trial.params for trial in more.study.trials] == [trial.params for trial in fixed.study.trials]
+    monkeypatch.setattr(api, "picked", finds(6))
+    assert s2e.search(TRAIN, VALID, storage=storage, study_name="other", **auto).generation == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"generation": "many"}, "`generation` must be a positive integer or auto, but got 'many'"),
+        ({"generation": "auto", "trials": 0}, "`trials` must be at least 1"),
+        ({"generation": "auto", "sampler": "moon"}, "`sampler` must be one of"),
+    ],
+)
+def test_bad_numbers_and_names_are_refused_before_anything_is_measured(changes, complaint, monkeypatch):
+    monkeypatch.setattr(api, "picked", lambda *_: pytest.fail("measured"))
+    with pytest.raises(InvalidInput, match=complaint):
+        s2e.search(TRAIN, VALID, **{**SMALL, **changes})
 
 
 def test_reference_networks_are_chosen_by_the_shape_of_the_data():

@@ -167,7 +167,7 @@ def test_a_result_has_the_documented_keys(searched: tuple[Run, Log], trained: tu
     found = result(searched[0])
     assert found.keys() == RESULT_KEYS | {"search"}
     assert result(trained[0]).keys() == RESULT_KEYS
-    assert found["search"].keys() == {"trials", "best_trial", "validation_accuracy"}
+    assert found["search"].keys() == {"trials", "generation", "best_trial", "validation_accuracy"}
     assert found["samples"].keys() == {"train", "valid", "test"}
     for row in found["methods"]:
         assert row.keys() == ROW_KEYS | {"test"}

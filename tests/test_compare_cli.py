@@ -156,6 +156,8 @@ def test_names_may_stand_among_spaces() -> None:
         ("--batch-size 500", "pass a smaller batch size"),
         ("--learning-rate nan", "`learning_rate` must be positive and finite"),
         ("--trials 0", "`trials` must be at least 1"),
+        ("--trials 0 --generation auto", "`trials` must be at least 1"),
+        ("--generation many --methods standard", "`generation` must be a positive integer or auto, but got 'many'"),
         ("--sampler newton --generation 1", "`generation` must be at least 2"),
         ("--space moon", "`space` must be one of"),
         ("--network resnet", "`network` must be one of"),

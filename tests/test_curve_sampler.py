@@ -1,22 +1,23 @@
-"""The sampler that models scores over curves: no state but the study, no point twice, and better than chance."""
+"""The sampler that models scores over curves: far apart at first, then where most is expected; all from the study."""
 
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
+from scipy.stats import norm
 
 from s2e.errors import InvalidInput
-from s2e.relaxation import STEPS
-from s2e.samplers import SAMPLERS, CurveSampler, RelaxationSampler, algorithm
+from s2e.samplers import CurveSampler, algorithm
+from s2e.samplers.curve import CANDIDATES, ELITE, POOL, _neighbours
 from s2e.schedules import coteaching
 from s2e.spaces import SPACES, CoteachingSpace, S2ESpace
-from s2e.surrogate import landmarks
+from s2e.surrogate import CurveModel, _fitted, landmarks
 
 EPOCHS, K, STARTUP = 200, 6, 12
 AT = landmarks(EPOCHS)
@@ -61,6 +62,227 @@ def asked_points(study, space=SMALL):
     return np.array([[trial.params[name] for name in space.names] for trial in study.trials])
 
 
+def draws_of(trial, seed=0):
+    """The random numbers of a trial, from their beginning."""
+    return np.random.default_rng(np.random.SeedSequence([seed, trial]))
+
+
+def as_point(space, params):
+    return np.array([params[name] for name in space.names])
+
+
+def curves_of(space, points):
+    return space.decode(points, EPOCHS, at=AT)
+
+
+def complete_trial(space, point, value):
+    params = dict(zip(space.names, np.asarray(point).tolist(), strict=True))
+    return optuna.create_trial(value=value, params=params, distributions=coordinates(space))
+
+
+# --------------------------------------------------------------------------------------------- before there is a model
+
+
+def farthest_by_brute_force(space, trial, before):
+    """Of all points of the pool, the one whose nearest curve among those before is farthest away."""
+    pool = draws_of(trial).random((POOL, space.dimension))
+    if not before:
+        return pool[0]
+    best, farthest = None, -1.0
+    for point in pool:
+        own = curves_of(space, [point])[0]
+        nearest = min(float(np.sqrt(((own - curve(space, params)) ** 2).sum())) for params in before)
+        if nearest > farthest:
+            best, farthest = point, nearest
+    return best
+
+
+@pytest.mark.parametrize("space", [SMALL, LARGE], ids=["coteaching", "s2e"])
+def test_in_the_start_up_a_point_is_the_farthest_of_its_pool_from_all_told_and_all_running(space):
+    study, before = new_study(space), []
+    for number in range(STARTUP):
+        trial = study.ask(coordinates(space))
+        expected = farthest_by_brute_force(space, number, before)
+        np.testing.assert_array_equal(as_point(space, trial.params), expected)
+        before.append(trial.params)
+        if number % 3 == 0:  # the others keep running
+            study.tell(trial, distance(space, trial.params))
+
+
+def test_the_first_point_is_uniform():
+    studies = [optuna.create_study(sampler=CurveSampler(LARGE, EPOCHS, seed=seed)) for seed in range(100)]
+    drawn = np.array([as_point(LARGE, study.ask(coordinates(LARGE)).params) for study in studies]).ravel()  # (2000,)
+    assert len(np.unique(drawn)) == len(drawn)
+    counts, _ = np.histogram(drawn, bins=10, range=(0, 1))
+    assert np.abs(counts - 200).max() < 5 * np.sqrt(200 * 0.9)
+
+
+def useless(space):
+    """Trials of all kinds from which nothing is to be learnt; some would be very good."""
+    distributions, point = coordinates(space), dict.fromkeys(space.names, 0.9)
+    first, *others = space.names
+    wide = {**distributions, first: FloatDistribution(-9.0, 9.0)}
+    return [
+        optuna.create_trial(state=TrialState.FAIL, params=point, distributions=distributions),
+        optuna.create_trial(
+            state=TrialState.PRUNED, value=-9.0, params=point, distributions=distributions, intermediate_values={0: -9}
+        ),
+        optuna.create_trial(state=TrialState.WAITING, params=point, distributions=distributions),
+        optuna.create_trial(value=float("inf"), params=point, distributions=distributions),
+        optuna.create_trial(value=float("-inf"), params=point, distributions=distributions),
+        *(
+            optuna.create_trial(
+                state=state, value=value, params=params, distributions={name: wide[name] for name in params}
+            )
+            for state, value in ((TrialState.COMPLETE, -5.0), (TrialState.RUNNING, None))
+            for params in ({}, {first: 0.2}, dict.fromkeys(others, 0.2), {**point, first: 1.2}, {**point, first: -0.2})
+        ),
+    ]
+
+
+@pytest.mark.parametrize("told", [0, STARTUP - 1, STARTUP], ids=["first", "start-up", "model"])
+def test_failed_pruned_waiting_infinite_partial_and_outside_trials_take_no_part(told):
+    known = ask_and_tell(new_study(), STARTUP).trials[:told]
+    clutter = useless(SMALL)
+    plain, cluttered = new_study(), new_study()
+    plain.add_trials([*known, *[optuna.create_trial(state=TrialState.FAIL)] * len(clutter)])  # the same trial number
+    cluttered.add_trials([*known, *clutter])
+    for study in (plain, cluttered):
+        assert len(study.trials) == told + len(clutter)
+    number = told + len(clutter)
+    asked = [asked_by_sampler(study, number) for study in (plain, cluttered)]
+    assert asked[0] == asked[1]
+
+
+def asked_by_sampler(study, number, space=SMALL):
+    """What the sampler itself says: `Study.ask` would take a waiting trial first."""
+    study.add_trial(optuna.create_trial(state=TrialState.RUNNING))
+    return study.sampler.sample_relative(study, study.trials[number], coordinates(space))
+
+
+def test_as_long_as_all_fail_every_point_is_like_a_first_one():
+    study = new_study()
+    for number in range(STARTUP + K):
+        trial = study.ask(coordinates(SMALL))
+        np.testing.assert_array_equal(as_point(SMALL, trial.params), draws_of(number).random((POOL, 3))[0])
+        study.tell(trial, state=TrialState.FAIL)
+
+
+def test_as_long_as_none_is_told_there_is_no_model():
+    study, before = new_study(), []
+    for number in range(STARTUP + K):
+        params = study.ask(coordinates(SMALL)).params
+        np.testing.assert_array_equal(as_point(SMALL, params), farthest_by_brute_force(SMALL, number, before))
+        before.append(params)
+
+
+@pytest.mark.parametrize("space", [SMALL, LARGE], ids=["coteaching", "s2e"])
+def test_the_start_up_covers_the_space_of_curves_better_than_uniform_draws(space):
+    everywhere = curves_of(space, np.random.default_rng(0).random((2000, space.dimension)))
+    between, uncovered = {"startup": [], "uniform": []}, {"startup": [], "uniform": []}
+    for seed in range(15):
+        study = optuna.create_study(sampler=CurveSampler(space, EPOCHS, seed=seed))
+        points = {
+            "startup": np.array([as_point(space, study.ask(coordinates(space)).params) for _ in range(STARTUP)]),
+            "uniform": np.random.default_rng(seed).random((STARTUP, space.dimension)),
+        }
+        for kind, some in points.items():
+            curves = curves_of(space, some)
+            apart = np.sqrt(((curves[:, None] - curves) ** 2).sum(axis=2)) + 9 * np.eye(STARTUP)
+            between[kind].append(apart.min(axis=1).mean())
+            nearest = np.sqrt(((everywhere[:, None] - curves) ** 2).sum(axis=2)).min(axis=1)  # (2000,)
+            uncovered[kind].append(np.quantile(nearest, 0.99))
+    assert np.mean(between["startup"]) > 1.4 * np.mean(between["uniform"])
+    assert np.mean(uncovered["startup"]) < 0.85 * np.mean(uncovered["uniform"])
+
+
+# -------------------------------------------------------------------------------------------------------- with a model
+
+
+@pytest.mark.parametrize("running", [0, 1, 4])
+@pytest.mark.parametrize("space", [SMALL, LARGE], ids=["coteaching", "s2e"])
+def test_with_a_model_a_point_is_the_most_promising_of_its_candidates_running_ones_believed(space, running):
+    study = ask_and_tell(new_study(space), STARTUP + K, space)
+    points = asked_points(study, space)
+    known = curves_of(space, points)
+    model = CurveModel(known, np.array([trial.value for trial in study.trials]))
+    elite = sorted(range(len(points)), key=lambda one: model.predict(known[one][None])[0][0])[:ELITE]
+    for _ in range(running):
+        asked = curve(space, study.ask(coordinates(space)).params)[None]
+        model, known = model.given(asked), np.concatenate([known, asked])
+    generator = draws_of(len(study.trials))
+    uniform = generator.random((CANDIDATES, space.dimension))
+    candidates = np.concatenate([uniform, _neighbours(points[elite], generator)])
+    mean, deviation = model.predict(curves_of(space, candidates))
+    gap = model.predict(known)[0].min() - mean
+    improvement = gap * norm.cdf(gap / deviation) + deviation * norm.pdf(gap / deviation)  # E[max(best − y, 0)]
+    best = max(range(len(candidates)), key=lambda one: improvement[one])
+    np.testing.assert_array_equal(as_point(space, study.ask(coordinates(space)).params), candidates[best])
+
+
+def test_candidates_near_good_points_are_in_the_cube_and_differ_from_one_of_them_in_a_few_coordinates():
+    points = np.random.default_rng(0).random((3, 20))
+    points[0, :10] = 1.0
+    near = _neighbours(points, np.random.default_rng(1))
+    assert near.shape == (CANDIDATES, 20)
+    assert ((near >= 0) & (near <= 1)).all()
+    moved = near[:, None] != points  # (CANDIDATES, 3, D)
+    origin = moved.sum(axis=2).argmin(axis=1)  # (CANDIDATES,)
+    assert np.abs(np.bincount(origin) / CANDIDATES - 1 / 3).max() < 0.05
+    inner = moved[origin > 0, origin[origin > 0]]  # where nothing is cut off at 1
+    assert abs(inner.mean() - 0.4) < 0.02
+    step = np.abs(near - points[origin]).max(axis=1)
+    assert np.quantile(step, 0.1) < 0.06
+    assert np.quantile(step, 0.9) > 0.2
+
+
+def test_no_curve_is_asked_twice_in_a_generation_however_much_of_the_scores_is_chance():
+    for seed in range(4):
+        chance = np.random.default_rng(seed)
+        study = optuna.create_study(sampler=CurveSampler(SMALL, EPOCHS, seed=seed))
+        study.add_trials([complete_trial(SMALL, chance.random(3), chance.normal()) for _ in range(20)])
+        asked = np.array([curve(SMALL, study.ask(coordinates(SMALL)).params) for _ in range(8)])
+        assert len(np.unique(asked, axis=0)) == 8
+
+
+def test_remembering_what_was_fitted_changes_no_point():
+    remembering, forgetting = new_study(), new_study()
+    ask_and_tell(remembering, STARTUP + 2 * K)
+    while len(forgetting.trials) < STARTUP + 2 * K:
+        asked = []
+        for _ in range(K):
+            _fitted.cache_clear()
+            asked.append(forgetting.ask(coordinates(SMALL)))
+        for trial in asked:
+            forgetting.tell(trial, distance(SMALL, trial.params))
+    np.testing.assert_array_equal(asked_points(remembering), asked_points(forgetting))
+
+
+def test_studies_that_are_asked_in_threads_ask_what_they_ask_alone():
+    def searched(seed):
+        study = optuna.create_study(sampler=CurveSampler(SMALL, EPOCHS, seed=seed))
+        return asked_points(ask_and_tell(study, STARTUP + 2 * K))
+
+    alone = [searched(seed) for seed in range(4)]
+    _fitted.cache_clear()
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(searched, range(4)))
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_one_study_may_be_asked_and_told_in_several_threads():
+    study = ask_and_tell(new_study(), STARTUP)
+
+    def one(_):
+        trial = study.ask(coordinates(SMALL))
+        study.tell(trial, distance(SMALL, trial.params))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(one, range(12)))
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
+    assert len(np.unique(asked_points(study), axis=0)) == STARTUP + 12
+
+
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_points_asked_before_any_is_told_differ_and_so_do_their_curves(space):
     study = ask_and_tell(new_study(space), STARTUP, space)
@@ -97,47 +319,6 @@ def test_the_first_points_do_not_depend_on_what_was_told():
     np.testing.assert_array_equal(asked_points(one), asked_points(other))
     after = [study.ask(coordinates(SMALL)).params for study in (one, other)]
     assert after[0] != after[1]
-
-
-def test_the_first_points_are_uniform_and_differ_by_seed_and_trial():
-    studies = [optuna.create_study(sampler=CurveSampler(LARGE, EPOCHS, seed=seed)) for seed in (0, 1)]
-    for study in studies:
-        for _ in range(40):  # never told, so there is never a model
-            study.ask(coordinates(LARGE))
-    drawn = np.concatenate([asked_points(study, LARGE).ravel() for study in studies])
-    assert len(np.unique(drawn)) == len(drawn)
-    assert abs(drawn.mean() - 0.5) < 5 * np.sqrt(1 / 12 / len(drawn))
-    assert abs(drawn.var() - 1 / 12) < 0.01
-
-
-def test_failed_pruned_infinite_and_partial_trials_take_no_part():
-    told = ask_and_tell(new_study(), STARTUP).trials
-    distributions = coordinates(SMALL)
-    point = dict.fromkeys(SMALL.names, 0.9)
-    without_a_point = optuna.create_trial(state=TrialState.FAIL)
-    useless = [
-        optuna.create_trial(state=TrialState.FAIL, params=point, distributions=distributions),
-        optuna.create_trial(
-            state=TrialState.PRUNED, params=point, distributions=distributions, intermediate_values={0: -9.0}
-        ),
-        optuna.create_trial(value=float("inf"), params=point, distributions=distributions),
-        optuna.create_trial(value=float("-inf"), params=point, distributions=distributions),
-        optuna.create_trial(value=-5.0, params={"ramp": 0.2}, distributions={"ramp": distributions["ramp"]}),
-    ]
-    plain, cluttered = new_study(), new_study()
-    plain.add_trials([*told, *[without_a_point] * len(useless)])  # as many trials, so that the draws agree
-    cluttered.add_trials([*told, *useless])
-    assert plain.ask(distributions).params == cluttered.ask(distributions).params
-
-
-def test_only_complete_trials_count_for_the_startup():
-    study = new_study()
-    for _ in range(STARTUP + K):
-        study.tell(study.ask(coordinates(SMALL)), state=TrialState.FAIL)
-    never_told = new_study()
-    for _ in range(STARTUP + K):
-        never_told.ask(coordinates(SMALL))
-    np.testing.assert_array_equal(asked_points(study), asked_points(never_told))
 
 
 def test_enqueued_points_are_asked_as_they_are_and_learnt_from():
@@ -194,51 +375,12 @@ def test_36_trials_come_nearer_to_an_unknown_curve_than_random_ones(space, facto
     assert np.mean(best["curve"]) < factor * np.mean(best["random"])
 
 
+def test_a_negative_seed_is_refused():
+    with pytest.raises(InvalidInput, match="`seed` must be at least 0, but got -1"):
+        CurveSampler(SMALL, EPOCHS, seed=-1)
+
+
 @pytest.mark.parametrize("startup", [1, 0, -3])
 def test_a_model_of_fewer_than_two_trials_is_refused(startup):
     with pytest.raises(InvalidInput, match=f"`startup` must be at least 2, but got {startup}"):
         CurveSampler(SMALL, EPOCHS, startup=startup)
-
-
-KINDS = {
-    "curve": CurveSampler,
-    **dict.fromkeys(STEPS, RelaxationSampler),
-    "random": RandomSampler,
-    "tpe": TPESampler,
-    "gp": GPSampler,
-    "cmaes": CmaEsSampler,
-    "hyperband": RandomSampler,
-}
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_every_sampler_is_built_by_its_name_from_any_seed_and_repeats_itself(name, space):
-    make = algorithm(name, space, EPOCHS, K).sampler
-    points = []
-    for seed in (5, 2**63 - 1, 5):
-        built = make(seed)
-        assert type(built) is KINDS[name]
-        assert isinstance(built, BaseSampler)
-        points.append(optuna.create_study(sampler=built).ask(coordinates(space)).params)
-    assert points[0] == points[2]
-    assert points[0] != points[1]
-
-
-def test_a_relaxation_sampler_is_built_for_its_space_and_generation():
-    built = algorithm("natural", LARGE, EPOCHS, 9).sampler(3)
-    assert isinstance(built, RelaxationSampler)
-    assert (built.step, built.generation, built.simplex, built.seed) == ("natural", 9, LARGE.simplex, 3)
-
-
-def test_a_generation_too_small_for_a_step_is_refused_before_anything_is_asked():
-    with pytest.raises(InvalidInput, match="`generation` must be at least 2"):
-        algorithm("newton", LARGE, EPOCHS, 1)
-
-
-def test_an_unknown_sampler_is_refused_with_the_known_ones_nearest_first():
-    with pytest.raises(InvalidInput, match=r"`sampler` must be one of curve, .*, but got 'curves'\.") as refused:
-        algorithm("curves", LARGE, EPOCHS, K)
-    assert all(name in str(refused.value) for name in SAMPLERS)
-    with pytest.raises(InvalidInput, match="`sampler` must be one of natural, "):
-        algorithm("natura", LARGE, EPOCHS, K)

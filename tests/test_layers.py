@@ -17,7 +17,7 @@ ROOT = Path(s2e.__file__).parent
 
 LAYERS = [  # a module imports from its own layer and from those above it in this list
     ["errors", "_version", "seeds", "interrupts"],
-    ["data", "schedules", "devices"],
+    ["data", "schedules", "devices", "gaussian_process"],
     ["spaces", "noise"],
     ["relaxation", "surrogate", "formats"],
     ["catalogue"],
@@ -33,7 +33,8 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["pruning"],
     ["searching"],
     ["runs", "preparation", "outcomes", "schedule_table"],
-    ["figures", "workplace", "contestants", "bench"],
+    ["drawing"],
+    ["figures", "workplace", "contestants", "bench", "pacing"],
     ["ledger"],
     ["commands"],
     ["api", "comparison", "experiments"],

@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from sqlite3 import Connection
 
 import numpy as np
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from s2e.records import Curves
 from s2e.samplers import SAMPLERS
@@ -38,6 +41,18 @@ def _quiet() -> Iterator[None]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     yield
     optuna.logging.set_verbosity(before)
+
+
+@pytest.fixture(autouse=True)
+def _hasty() -> Iterator[None]:
+    event.listen(Engine, "connect", trust_the_machine)
+    yield
+    event.remove(Engine, "connect", trust_the_machine)
+
+
+def trust_the_machine(connection: Connection, _: object) -> None:
+    """Do not wait for the disk: processes die here, the machine does not, and waiting is most of the time it takes."""
+    connection.execute("PRAGMA synchronous=OFF")
 
 
 def a_plan(name: str, space: str, trials: int = TRIALS) -> SearchPlan:
@@ -168,6 +183,7 @@ def as_asked(trial: FrozenTrial) -> FrozenTrial:
 
 
 def in_a_new_process(file: str) -> None:
+    event.listen(Engine, "connect", trust_the_machine)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     for name in SAMPLERS:
         proceed(a_study(Path(file), name), a_plan(name, "coteaching"), troubled)

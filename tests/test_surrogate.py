@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
+from s2e.gaussian_process import JITTER
+from s2e.gaussian_process import fitted as most_probable
 from s2e.spaces import S2ESpace
-from s2e.surrogate import LANDMARKS, CurveModel, landmarks
+from s2e.surrogate import LANDMARKS, PRIOR, CurveModel, _fitted, landmarks
 
 EPOCHS = 200
 TARGET = np.linspace(0.9, 0.5, len(landmarks(EPOCHS)))
@@ -136,11 +140,11 @@ def test_believing_twice_is_believing_both_at_once():
     np.testing.assert_allclose(one_by_one.predict(unseen)[0], model.given(asked).predict(unseen)[0], atol=1e-3)
 
 
-@pytest.mark.parametrize("values", [np.zeros(5), np.full(5, 0.3)])
+@pytest.mark.parametrize("values", [np.zeros(5), np.full(5, 0.3), np.full(5, 1e9)])
 def test_equal_scores_are_no_reason_to_fail(values):
     model = CurveModel(drawn_curves(5), values)
     mean, deviation = model.predict(drawn_curves(4, seed=1))
-    np.testing.assert_allclose(mean, values[0], atol=1e-6)
+    np.testing.assert_allclose(mean, values[0], rtol=1e-6)
     assert np.isfinite(deviation).all()
     assert np.isfinite(model.expected_improvement(drawn_curves(4, seed=1))).all()
 
@@ -152,19 +156,102 @@ def test_equal_curves_are_no_reason_to_fail():
     assert np.isfinite(model.given(curves[:2]).expected_improvement(curves)).all()
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 3, 5, 20, 200, 10_000])
-def test_landmarks_are_different_epochs_of_the_run_in_their_order(epochs):
-    found = landmarks(epochs)
+def test_the_model_is_a_gaussian_process_over_standardised_scores_and_its_beliefs_are_observations():
+    """scikit-learn's, with the hyperparameters that are most probable for the scores that were told."""
+    curves, asked, unseen = drawn_curves(25), drawn_curves(4, seed=1), drawn_curves(40, seed=2)
+    values = score(curves) + 0.05 * np.random.default_rng(0).normal(size=25)
+    middle, spread = values.mean(), values.std()
+    how = most_probable(curves, (values - middle) / spread, PRIOR)
+
+    def oracle(curves, values):
+        exact = ConstantKernel(how.scale**2) * Matern(how.lengths, nu=2.5)
+        known = GaussianProcessRegressor(exact, alpha=how.noise**2 + JITTER * how.scale**2, optimizer=None)
+        return known.fit(curves, (values - middle) / spread)
+
+    told = oracle(curves, values)
+    believed = oracle(np.concatenate([curves, asked]), np.append(values, middle + spread * told.predict(asked)))
+    model = CurveModel(curves, values)
+    for ours, theirs in ((model, told), (model.given(asked), believed)):
+        mean, deviation = theirs.predict(unseen, return_std=True)
+        np.testing.assert_allclose(ours.predict(unseen)[0], middle + spread * mean, atol=1e-6 * spread)
+        np.testing.assert_allclose(ours.predict(unseen)[1], spread * deviation, atol=1e-6 * spread)
+
+
+def test_improvement_is_measured_against_believed_curves_too():
+    model, curves = fitted(12)
+    asked = drawn_curves(300, seed=1)
+    hoped = asked[model.predict(asked)[0].argmin()][None]  # better than any that was told
+    assert model.predict(hoped)[0] < model.predict(curves)[0].min()
+    believed = model.given(hoped)
+    mean, deviation = believed.predict(hoped)
+    np.testing.assert_allclose(believed.expected_improvement(hoped), deviation / np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(mean, model.predict(hoped)[0], atol=0.05 * score(curves).std())
+
+
+# ------------------------------------------------------------------------------------------------ remembering what fits
+
+
+def test_models_of_the_same_trials_are_fitted_once_and_no_differently_from_anew():
+    curves, values, unseen = drawn_curves(20), score(drawn_curves(20)), drawn_curves(9, seed=1)
+    _fitted.cache_clear()
+    first = CurveModel(curves, values).predict(unseen)
+    remembered = CurveModel(curves, values).predict(unseen)
+    assert (_fitted.cache_info().misses, _fitted.cache_info().hits) == (1, 1)
+    _fitted.cache_clear()
+    anew = CurveModel(curves, values).predict(unseen)
+    np.testing.assert_array_equal(first, remembered)
+    np.testing.assert_array_equal(first, anew)
+
+
+def test_other_trials_are_not_taken_for_those_remembered():
+    curves, unseen = drawn_curves(20), drawn_curves(9, seed=1)
+    values = score(curves)
+    CurveModel(curves, values)
+    changed = [(curves, values[::-1]), (curves[::-1], values), (curves[:10], values[:10]), (curves[:, :5], values)]
+    for some, scores in changed:
+        remembering = CurveModel(some, scores).predict(unseen[:, : some.shape[1]])
+        _fitted.cache_clear()
+        np.testing.assert_array_equal(CurveModel(some, scores).predict(unseen[:, : some.shape[1]]), remembering)
+
+
+def test_curves_that_lie_otherwise_in_memory_make_the_same_model():
+    curves, unseen = drawn_curves(20), drawn_curves(9, seed=1)
+    plain = CurveModel(curves, score(curves)).predict(unseen)
+    strided = np.repeat(curves, 2, axis=1)[:, ::2]
+    for other in (np.asfortranarray(curves), strided):
+        np.testing.assert_allclose(CurveModel(other, score(curves)).predict(unseen), plain, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------------ landmarks
+
+
+@pytest.mark.parametrize("each", [2, LANDMARKS, 9])
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4, 5, 10, 20, 40, 199, 200, 10_000])
+def test_landmarks_are_different_epochs_of_the_run_in_their_order(epochs, each):
+    found = landmarks(epochs, each)
     assert found.dtype == np.int64
-    assert 1 <= len(found) <= LANDMARKS
+    assert 1 <= len(found) <= 2 * each
     assert (np.diff(found) > 0).all()
-    assert found[0] >= 0
+    assert found[0] == min(1, epochs - 1)  # nothing is to be seen at epoch 0 but where it is the only one
     assert found[-1] == epochs - 1
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 5, 20, 40, 200, 1000])
+def test_landmarks_leave_no_gap_wider_than_a_fifth_of_the_run(epochs):
+    gaps = np.diff([0, *landmarks(epochs)])
+    assert gaps.max() <= epochs / 5 + 1
 
 
 def test_landmarks_match_values_worked_by_hand_and_are_dense_early():
     assert landmarks(1).tolist() == [0]
     assert landmarks(2).tolist() == [1]
+    # 4^(k/5) = 1, 1.3, 1.7, 2.3, 3.03, 4, and 1, 1.6, 2.2, 2.8, 3.4, 4
     assert landmarks(5).tolist() == [1, 2, 3, 4]
-    assert landmarks(200).tolist() == [1, 2, 3, 6, 11, 19, 34, 61, 111, 199]  # powers of 199^(1/9) = 1.80
-    assert S2ESpace().decode(np.zeros((1, 20)), 200, at=landmarks(200)).shape == (1, 10)
+    # 19^(k/5) = 1, 1.8, 3.2, 5.9, 10.5, 19, and 4, 7, 10, 13, 16, 19
+    assert landmarks(20).tolist() == [1, 2, 3, 4, 6, 7, 10, 11, 13, 16, 19]
+    # 39^(k/5) = 1, 2.1, 4.3, 9.01, 18.7, 39, and 8, 14.2, 20.4, 26.6, 32.8, 39
+    assert landmarks(40).tolist() == [1, 2, 4, 8, 9, 14, 19, 20, 27, 33, 39]
+    # 199^(k/5) = 1, 2.9, 8.3, 24, 69.1, 199, and 40, 71.8, 103.6, 135.4, 167.2, 199
+    assert landmarks(200).tolist() == [1, 3, 8, 24, 40, 69, 72, 104, 135, 167, 199]
+    assert landmarks(200, 2).tolist() == [1, 40, 199]
+    assert S2ESpace().decode(np.zeros((1, 20)), 200, at=landmarks(200)).shape == (1, 11)

@@ -6,74 +6,27 @@ plain objects, and settings hold inside a context.
 
 from __future__ import annotations
 
-import io
-import textwrap
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from s2e.drawing import Style, draw_line, legend, panels, rendered, settings
 from s2e.outcomes import Outcome, display_name, grouped, noise_title
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
-
-PANELS_IN_A_ROW = 3
-DOTS_PER_INCH = 200
-
-_SETTINGS: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "legend.frameon": False,
-    "svg.hashsalt": "s2e",  # the names of clip paths, else drawn at random
-}
-
-_SAMPLE_LENGTH = 3.8
-"""Length of the lines in the legend, in font sizes: long enough to tell the dashes apart."""
 
 _SAME = 1e-9
 """Keep rates that differ by less are the same: means of equal rates over three and over five seeds round apart."""
 
 
 # What it looks like
-
-
-@dataclass(frozen=True)
-class Style:
-    """How the line of a method is drawn.
-
-    Attributes:
-        color: as #RRGGBB.
-        dashes: lengths on and off, in line widths; none for a solid line.
-        width: in points.
-        layer: higher ones are drawn over lower ones.
-    """
-
-    color: str
-    dashes: tuple[float, ...] = ()
-    width: float = 1.3
-    layer: int = 3
-
-    @property
-    def linestyle(self) -> Literal["solid"] | tuple[float, tuple[float, ...]]:
-        """As matplotlib takes it."""
-        return (0, self.dashes) if self.dashes else "solid"
 
 
 # Nine colours that stay apart (a CIE76 difference of 18 and more) under all three kinds of colour blindness.
@@ -154,18 +107,18 @@ def draw_bands(bands: Sequence[Band], *, label: str) -> Figure:
 
     Where a training diverged, the spread over seeds would cover the panel: it is left out, and a note tells.
     """
-    with _settings():
-        figure, panels = _panels([band.noise for band in bands], label)
+    with settings():
+        figure, axes_of = panels([band.noise for band in bands], label)
         for band in bands:
-            axes, style = panels[band.noise], style_of(band.method)
-            _draw_line(axes, band.mean, style)
+            axes, style = axes_of[band.noise], style_of(band.method)
+            draw_line(axes, band.mean, style)
             if band.seeds > 1 and not band.diverged:
                 epochs = np.arange(len(band.mean))
                 axes.fill_between(epochs, band.low, band.high, color=style.color, alpha=0.15, linewidth=0, zorder=2)
-        for noise, axes in panels.items():
+        for noise, axes in axes_of.items():
             axes.set_ylim(*_limits([band for band in bands if band.noise == noise]))
         styles = {display_name(band.method): style_of(band.method) for band in bands}
-        _legend(figure, styles, _notes(bands))
+        legend(figure, styles, _notes(bands))
     return figure
 
 
@@ -234,100 +187,14 @@ def keep_rate_curves(outcomes: Iterable[Outcome]) -> list[KeepRateCurve]:
 
 def draw_keep_rates(curves: Sequence[KeepRateCurve]) -> Figure:
     """One panel for each noise setting; a line that several methods share has the style of the first of them."""
-    with _settings():
-        figure, panels = _panels([curve.noise for curve in curves], "keep rate R(t)")
+    with settings():
+        figure, axes_of = panels([curve.noise for curve in curves], "keep rate R(t)")
         for curve in curves:
-            _draw_line(panels[curve.noise], curve.keep_rates, style_of(curve.methods[0]))
-        for axes in panels.values():
+            draw_line(axes_of[curve.noise], curve.keep_rates, style_of(curve.methods[0]))
+        for axes in axes_of.values():
             axes.set_ylim(0, 1.02)
-        _legend(figure, {", ".join(map(display_name, curve.methods)): style_of(curve.methods[0]) for curve in curves})
+        legend(figure, {", ".join(map(display_name, curve.methods)): style_of(curve.methods[0]) for curve in curves})
     return figure
-
-
-# What they share
-
-
-def _settings() -> AbstractContextManager[None]:
-    """Matplotlib's defaults and ours, whatever the user's own settings are, until the context ends."""
-    import matplotlib.style
-
-    return matplotlib.style.context(["default", _SETTINGS])
-
-
-def _panels(noises: Iterable[str], label: str) -> tuple[Figure, dict[str, Axes]]:
-    """Return empty panels for the noise settings, in rows of three."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    settings = list(dict.fromkeys(noises))
-    columns = min(PANELS_IN_A_ROW, len(settings))
-    rows = -(-len(settings) // columns)
-    size = (5.6, 2.9) if len(settings) == 1 else (2.8 * columns, 2.4 * rows)  # inches; the legend adds to the height
-    figure = Figure(figsize=size, layout="constrained")
-    panels = {}
-    for position, noise in enumerate(settings):
-        axes = figure.add_subplot(rows, columns, position + 1)
-        axes.set_title(_wrapped(noise_title(noise), 40), parse_math=False)
-        axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
-        axes.margins(x=0.01)
-        if position % columns == 0:
-            axes.set_ylabel(label)
-        panels[noise] = axes
-    return figure, panels
-
-
-def _draw_line(axes: Axes, values: Floats, style: Style) -> None:
-    """Draw values (T,) over the epochs; a known epoch between unknown ones, where no line is, gets a dot."""
-    known = np.concatenate([[False], ~np.isnan(values), [False]])  # (T + 2,)
-    alone = known[1:-1] & ~known[:-2] & ~known[2:]  # (T,)
-    axes.plot(
-        np.arange(len(values)),
-        values,
-        color=style.color,
-        linestyle=style.linestyle,
-        linewidth=style.width,
-        marker="o",
-        markersize=2.5 * style.width,
-        markevery=np.flatnonzero(alone).tolist(),
-        zorder=style.layer,
-    )
-
-
-def _legend(figure: Figure, styles: Mapping[str, Style], notes: Iterable[str] = ()) -> None:
-    """One legend under all panels, in as many columns as fit, under notes on what is drawn; the figure grows by it."""
-    from matplotlib.lines import Line2D
-
-    size = _SETTINGS["font.size"] / 72  # inches
-    width = figure.get_figwidth() / size  # in font sizes, of which a letter takes a little more than half
-    names = [_wrapped(name, 44) for name in styles]
-    lines = [name.splitlines() for name in names]
-    column = _SAMPLE_LENGTH + 0.55 * max(len(line) for name in lines for line in name) + 2.5
-    rows = -(-len(names) // max(1, int(width / column)))
-    title = "\n".join(_wrapped(note, int(width / 0.6)) for note in notes)
-    legend = figure.legend(
-        [
-            Line2D([], [], color=style.color, linestyle=style.linestyle, linewidth=style.width)
-            for style in styles.values()
-        ],
-        names,
-        loc="outside lower center",
-        ncols=-(-len(names) // rows),
-        handlelength=_SAMPLE_LENGTH,
-        title=title or None,
-        title_fontsize="small",
-    )
-    legend.get_title().set_multialignment("center")
-    for text in (legend.get_title(), *legend.get_texts()):
-        text.set_parse_math(False)  # a file name may hold a $
-    height = rows * max(map(len, lines)) + len(title.splitlines())
-    figure.set_figheight(figure.get_figheight() + 1.5 * size * (height + 0.5))
-
-
-def _wrapped(text: str, letters: int) -> str:
-    return textwrap.fill(text, letters, break_on_hyphens=False)
 
 
 # Files
@@ -345,12 +212,4 @@ def figure_files(outcomes: Sequence[Outcome]) -> dict[str, bytes]:
         figures["label_precision"] = draw_bands(precision, label="label precision")
     if rates := keep_rate_curves(outcomes):
         figures["keep_rate"] = draw_keep_rates(rates)
-    return {f"{name}.{kind}": _rendered(figure, kind) for name, figure in figures.items() for kind in ("png", "svg")}
-
-
-def _rendered(figure: Figure, kind: str) -> bytes:
-    content = io.BytesIO()
-    undated: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None}}[kind]
-    with _settings():
-        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, metadata=undated)
-    return content.getvalue()
+    return {f"{name}.{kind}": rendered(figure, kind) for name, figure in figures.items() for kind in ("png", "svg")}

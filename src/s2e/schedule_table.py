@@ -1,6 +1,7 @@
 """A table of schedules that have been trained: uniform draws from a space, and what came of each.
 
-Letters: S noise settings, n draws, D dimensions of the space, T epochs, r draws trained again, m times each.
+Letters: S noise settings, n draws, D dimensions of the space, T epochs, r draws trained again, m times each, q more
+points under each noise setting.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class ScheduleTable:
         points: (n, D) draws, multiples of 1/65535.
         accuracy: (S, n, T) validation accuracy after every epoch, mean of a member's networks.
         again: (S, r, m, T) the same for the first r draws, trained m times more from other initial weights.
+        found: (S, q, D) points that a model of the draws held promising under a noise setting, multiples of 1/65535.
+        found_accuracy: (S, q, T) validation accuracy of each under that setting.
         about: what made it: data, network, method, options, versions, device.
     """
 
@@ -42,6 +45,8 @@ class ScheduleTable:
     points: Floats
     accuracy: Floats
     again: Floats
+    found: Floats
+    found_accuracy: Floats
     about: Mapping[str, Any]
 
     @property
@@ -51,17 +56,19 @@ class ScheduleTable:
 
     def errors(self, noise: str) -> Floats:
         """Return the score of every draw, (n,): the error over the last ten epochs, as a search is told it."""
-        return _error(self.curves(noise))
+        return score(self.accuracy[self._place(noise)])
 
     def errors_again(self, noise: str) -> Floats:
         """Return the scores of the draws that were trained several times, (r, 1 + m), the first training included."""
         place = self._place(noise)
         first = self.accuracy[place, : self.again.shape[1], None]  # (r, 1, T)
-        return _error(np.concatenate([first, self.again[place]], axis=1))
+        return score(np.concatenate([first, self.again[place]], axis=1))
 
-    def curves(self, noise: str) -> Floats:
-        """Return the validation accuracy of every draw by epoch, (n, T)."""
-        return np.asarray(self.accuracy[self._place(noise)])
+    def trained(self, noise: str) -> tuple[Floats, Floats]:
+        """Return all points trained under a noise setting, (n + q, D), and their accuracies by epoch, (n + q, T)."""
+        place = self._place(noise)
+        points = np.concatenate([self.points, self.found[place]])
+        return points, np.concatenate([self.accuracy[place], self.found_accuracy[place]])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as named arrays of small numbers.
@@ -74,6 +81,8 @@ class ScheduleTable:
             "points": np.rint(self.points * FINEST).astype(np.uint16),
             "accuracy": np.rint(self.accuracy * judged).astype(np.uint16),
             "again": np.rint(self.again * judged).astype(np.uint16),
+            "found": np.rint(self.found * FINEST).astype(np.uint16),
+            "found_accuracy": np.rint(self.found_accuracy * judged).astype(np.uint16),
             "about": np.frombuffer(about.encode(), dtype=np.uint8),
         }
 
@@ -84,11 +93,12 @@ class ScheduleTable:
             with np.load(path, allow_pickle=False) as stored:
                 about = json.loads(stored["about"].tobytes())
                 judged = int(about["judged"])
-                points, accuracy, again = (stored[name] for name in ("points", "accuracy", "again"))
+                points, found = (stored[name] / FINEST for name in ("points", "found"))
+                accuracies = [stored[name] / judged for name in ("accuracy", "again", "found_accuracy")]
                 space, noises = about.pop("space"), tuple(about.pop("noises"))
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as problem:
             raise UnreadableData(f"{str(path)!r} is not a table of schedules: {problem}") from problem
-        return cls(space, noises, points / FINEST, accuracy / judged, again / judged, about)
+        return cls(space, noises, points, accuracies[0], accuracies[1], found, accuracies[2], about)
 
     def _place(self, noise: str) -> int:
         if noise not in self.noises:
@@ -96,8 +106,8 @@ class ScheduleTable:
         return self.noises.index(noise)
 
 
-def _error(accuracy: Floats) -> Floats:
-    """(...): the score of accuracies by epoch, (..., T)."""
+def score(accuracy: Floats) -> Floats:
+    """(...): the error over the last ten epochs, of accuracies by epoch, (..., T)."""
     return np.asarray(1.0 - accuracy[..., -LAST_EPOCHS:].mean(axis=-1))
 
 
@@ -105,6 +115,11 @@ def drawn(count: int, dimension: int, seed: int) -> Floats:
     """Draw uniform points (n, D) whose coordinates a table holds exactly."""
     whole = np.random.default_rng(seed).integers(0, FINEST, size=(count, dimension), endpoint=True)
     return np.asarray(whole / FINEST)
+
+
+def rounded(points: Floats) -> Floats:
+    """Return points with coordinates that a table holds exactly."""
+    return np.asarray(np.rint(points * FINEST) / FINEST)
 
 
 def published() -> Path:

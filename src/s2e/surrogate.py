@@ -28,10 +28,10 @@ PRIOR = Prior(length=(-0.5, 0.7))
 """Scores change over a good half of the range of a keep rate; narrower and wider are possible, epoch by epoch."""
 
 
-def landmarks(epochs: int) -> NDArray[np.int64]:
-    """Epochs at which a curve is looked at, (F,), F ≤ 12: dense early, where curves differ most, and none left out."""
+def landmarks(epochs: int, each: int = LANDMARKS) -> NDArray[np.int64]:
+    """Epochs at which a curve is looked at, (F,), F ≤ 2 · each: dense early, where curves differ most."""
     last = max(1, epochs - 1)
-    chosen = np.concatenate([np.geomspace(1, last, LANDMARKS), np.linspace(max(1, epochs / 5), last, LANDMARKS)])
+    chosen = np.concatenate([np.geomspace(1, last, each), np.linspace(max(1, epochs / 5), last, each)])
     return np.unique(np.round(chosen).astype(np.int64)).clip(max=epochs - 1)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from s2e.outcomes import display_name, noise_title
 from s2e.records import LAST_EPOCHS
 
-_FIGURE_WIDTH = len("100.00 ± 10.00")
+FIGURE_WIDTH = len("100.00 ± 10.00")
 """A figure and its deviation are never broken into two lines."""
 
 
@@ -56,9 +56,9 @@ def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
 def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapping[str, Any]], caption: str) -> Table:
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
     table.add_column("method")
-    table.add_column(_accuracy_header(result, result["judged_on"]), justify="right", min_width=_FIGURE_WIDTH)
-    table.add_column("best epoch", justify="right", min_width=_FIGURE_WIDTH)
-    table.add_column("label precision", justify="right", min_width=_FIGURE_WIDTH)
+    table.add_column(_accuracy_header(result, result["judged_on"]), justify="right", min_width=FIGURE_WIDTH)
+    table.add_column("best epoch", justify="right", min_width=FIGURE_WIDTH)
+    table.add_column("label precision", justify="right", min_width=FIGURE_WIDTH)
     accuracies = [row[f"last_{LAST_EPOCHS}_epochs"] for row in rows]
     best = max((accuracy["mean"] for accuracy in accuracies if accuracy["mean"] is not None), default=None)
     for row, accuracy in zip(rows, accuracies, strict=True):
@@ -67,9 +67,9 @@ def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapp
             name += f" ({row['diverged']} of {row['seeds']} diverged)"
         table.add_row(
             Text(name),
-            Text(_mean_and_std(accuracy), style="bold" if accuracy["mean"] == best else ""),
-            _mean_and_std(row["best_epoch"]),
-            _mean_and_std(row["label_precision"]),
+            Text(mean_and_std(accuracy), style="bold" if accuracy["mean"] == best else ""),
+            mean_and_std(row["best_epoch"]),
+            mean_and_std(row["label_precision"]),
         )
     return table
 
@@ -79,7 +79,7 @@ def _accuracy_header(result: Mapping[str, Any], part: str) -> str:
     return f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs"
 
 
-def _mean_and_std(figure: Mapping[str, float | None]) -> str:
+def mean_and_std(figure: Mapping[str, float | None]) -> str:
     """Write a mean with its deviation in percent, as 84.47 ± 0.31; a single training has no deviation."""
     mean, std = figure["mean"], figure["std"]
     if mean is None:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from s2e.cli.options import Debug, Seed
 from s2e.cli.reporting import reporting
+from s2e.cli.reproduce_searchers import searchers, table
 from s2e.cli.reproduce_spaces import spaces
 from s2e.errors import InvalidInput, unknown_name
 
@@ -56,6 +57,8 @@ def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) ->
 
 
 app.command()(spaces)
+app.command()(searchers)
+app.command()(table)
 
 
 def give(numbers: Mapping[str, Any], path: Path | None) -> None:

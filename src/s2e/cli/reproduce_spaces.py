@@ -119,18 +119,18 @@ def _table(result: Mapping[str, Any], figure: str, title: str, caption: str) -> 
 
     from s2e.experiments.spaces import SINGLE, TITLES
     from s2e.outcomes import noise_title
-    from s2e.tables import _FIGURE_WIDTH, _mean_and_std
+    from s2e.tables import FIGURE_WIDTH, mean_and_std
 
     of = {(row["noise"], row["space"]): row[figure] for row in result["summary"]}
     of |= {(noise, SINGLE): of[noise, space] for noise, space in result["single"].items()}
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
     table.add_column("space")
     for noise in result["single"]:
-        table.add_column(Text(noise_title(noise)), justify="right", min_width=_FIGURE_WIDTH)
+        table.add_column(Text(noise_title(noise)), justify="right", min_width=FIGURE_WIDTH)
     best = {noise: max(of[noise, space]["mean"] for space in TITLES) for noise in result["single"]}
     for space, name in TITLES.items():
         cells = [
-            Text(_mean_and_std(of[noise, space]), style="bold" if of[noise, space]["mean"] == best[noise] else "")
+            Text(mean_and_std(of[noise, space]), style="bold" if of[noise, space]["mean"] == best[noise] else "")
             for noise in result["single"]
         ]
         table.add_row(name, *cells)

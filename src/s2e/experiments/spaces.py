@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from s2e.bench import TEST, Bench, TrainingOptions, bench, network_name
 from s2e.data import LabelledData, fingerprint
+from s2e.drawing import draw_line, legend, panels, rendered, settings
 from s2e.errors import InvalidInput
 from s2e.experiments.table import NOISES
-from s2e.figures import STYLES, KeepRateCurve, _draw_line, _legend, _panels, _rendered, _settings
+from s2e.figures import STYLES, KeepRateCurve
 from s2e.ledger import Ledger
 from s2e.noise import achieved_rate, parse_noise
 from s2e.outcomes import Outcome, csv_text, result_rows, summarise
@@ -241,7 +242,7 @@ def _write_schedules(run: Run, found: Chosen, single: Mapping[str, str], noises:
     run.write_json("schedules.json", {"schedules": content})
     figure = draw_schedules(schedule_curves(found, single, noises))
     for kind in ("png", "svg"):
-        run.write_bytes(f"schedules.{kind}", _rendered(figure, kind))
+        run.write_bytes(f"schedules.{kind}", rendered(figure, kind))
 
 
 def schedule_curves(found: Chosen, single: Mapping[str, str], noises: Sequence[str]) -> list[KeepRateCurve]:
@@ -256,11 +257,11 @@ def schedule_curves(found: Chosen, single: Mapping[str, str], noises: Sequence[s
 def draw_schedules(curves: Sequence[KeepRateCurve]) -> Figure:
     """One panel for each noise setting, one line for each space."""
     styles = {space: STYLES[looks] for space, looks in _LOOKS_OF.items()}
-    with _settings():
-        figure, panels = _panels([curve.noise for curve in curves], "keep rate R(t)")
+    with settings():
+        figure, axes_of = panels([curve.noise for curve in curves], "keep rate R(t)")
         for curve in curves:
-            _draw_line(panels[curve.noise], curve.keep_rates, styles[curve.methods[0]])
-        for axes in panels.values():
+            draw_line(axes_of[curve.noise], curve.keep_rates, styles[curve.methods[0]])
+        for axes in axes_of.values():
             axes.set_ylim(0, 1.02)
-        _legend(figure, {TITLES[space]: style for space, style in styles.items()})
+        legend(figure, {TITLES[space]: style for space, style in styles.items()})
     return figure

@@ -7,8 +7,8 @@ The table is trained once; a model of it (`tabled.py`) then answers for every po
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from s2e.bench import Bench, TrainingOptions, bench, network_name
 from s2e.data import fingerprint
 from s2e.errors import InvalidInput
+from s2e.experiments.promising import promising
 from s2e.runs import CONFIG, Run
-from s2e.schedule_table import FINEST, ScheduleTable, drawn
+from s2e.schedule_table import ScheduleTable, drawn, rounded, score
 from s2e.seeds import derive
-from s2e.spaces import space
+from s2e.spaces import Space, space
 from s2e.tasks import VALIDATION, Member
 from s2e.training import train_population
 from s2e.workplace import Place, Watch, begin, ending
@@ -41,6 +42,7 @@ class TableOptions:
         draws: n, uniform draws from the space.
         again: r, how many of them are trained again,
         times: m times from other initial weights, to see how much of a score is luck.
+        rounds: how often promising points are looked for in a model of what was trained before, and trained.
         together: members trained at a time; what is finished survives an interruption.
         epochs: T.
     """
@@ -51,6 +53,7 @@ class TableOptions:
     draws: int = 2048
     again: int = 64
     times: int = 2
+    rounds: int = 2
     together: int = 252
     network: str = "auto"
     method: str = "coteaching"
@@ -100,7 +103,8 @@ def build_table(options: TableOptions, place: Place, watch: Watch, *, resume: bo
         each = options.together // len(options.noises)
         parts = [entries[first : first + each] for first in range(0, len(entries), each)]
         missing = [which for which in range(len(parts)) if not (run.path / _part(which)).exists()]
-        watch.stage("table", len(missing) * options.epochs)
+        lacking = [turn for turn in range(options.rounds) if not (run.path / _found(turn)).exists()]
+        watch.stage("table", (len(missing) + len(lacking)) * options.epochs)
         for which in missing:
             accuracy = _trained(on, schedules, parts[which], options, watch)  # (S, part, T)
             run.write_arrays(_part(which), {"accuracy": accuracy})
@@ -111,12 +115,25 @@ def build_table(options: TableOptions, place: Place, watch: Watch, *, resume: bo
             "samples": len(on.task.train),
             "judged": len(valid) * on.task.method.networks,
             "versions": config["versions"],
-            "finest": FINEST,
             **ending(on.task.device, began),
         }
         shape = (len(options.noises), options.again, options.times, options.epochs)
         again = accuracy[:, options.draws :].reshape(shape)  # (S, r, m, T)
-        table = ScheduleTable(options.space, options.noises, points, accuracy[:, : options.draws], again, made_by)
+        nothing = np.zeros((len(options.noises), 0, 1))
+        table = ScheduleTable(
+            options.space,
+            options.noises,
+            points,
+            accuracy[:, : options.draws],
+            again,
+            np.repeat(nothing, known.dimension, axis=2),
+            np.repeat(nothing, options.epochs, axis=2),
+            made_by,
+        )
+        for turn in range(options.rounds):
+            if turn in lacking:
+                run.write_arrays(_found(turn), _look_further(on, table, known, turn, options, watch))
+            table = _with(table, run.read_arrays(_found(turn)))
         run.write_arrays(TABLE, table.arrays())
     return run
 
@@ -140,9 +157,43 @@ def _trained(
         for labels in on.labels.values()
         for draw, time in entries.tolist()
     ]
+    return _accuracy(on, members, watch).reshape(len(on.labels), len(entries), options.epochs)
+
+
+def _look_further(
+    on: Bench, table: ScheduleTable, known: Space, turn: int, options: TableOptions, watch: Watch
+) -> dict[str, NDArray[np.float64]]:
+    """Look for promising points under every noise setting, and train them: points (S, q, D), accuracies (S, q, T)."""
+    each, points = options.together // len(options.noises), []
+    for which, noise in enumerate(options.noises):
+        before, accuracy = table.trained(noise)
+        generator = np.random.default_rng(derive(options.seed, "promising", turn, which))
+        points.append(rounded(promising(before, score(accuracy), known, options.epochs, each, generator)))
+    members = [
+        Member(schedule, derive(options.seed, "found", turn, place), options.learning_rate, labels)
+        for own, labels in zip(points, on.labels.values(), strict=True)
+        for place, schedule in enumerate(known.decode(own, options.epochs))
+    ]
+    shape = (len(options.noises), each, options.epochs)
+    return {"points": np.stack(points), "accuracy": _accuracy(on, members, watch).reshape(shape)}
+
+
+def _with(table: ScheduleTable, found: dict[str, NDArray[np.float64]]) -> ScheduleTable:
+    return replace(
+        table,
+        found=np.concatenate([table.found, found["points"]], axis=1),
+        found_accuracy=np.concatenate([table.found_accuracy, found["accuracy"]], axis=1),
+    )
+
+
+def _accuracy(on: Bench, members: Sequence[Member], watch: Watch) -> NDArray[np.float64]:
+    """Train members and return their validation accuracies by epoch, (P, T); 0 where one diverged."""
     curves = train_population(on.task, members, on_epoch=watch.epoch).curves
-    accuracy = np.where(curves.diverged[:, None], 0.0, curves.accuracy[VALIDATION])
-    return accuracy.reshape(len(on.labels), len(entries), options.epochs)
+    return np.where(curves.diverged[:, None], 0.0, curves.accuracy[VALIDATION])
+
+
+def _found(turn: int) -> str:
+    return f"found-{turn}.npz"
 
 
 def _part(which: int) -> str:

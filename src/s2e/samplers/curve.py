@@ -91,7 +91,7 @@ class CurveSampler(BaseSampler):
         model = CurveModel(self._curves(points), np.array([sign * one.values[0] for one in told]))
         good = points[np.argsort(model.predict(self._curves(points))[0])[:ELITE]]  # (ELITE, D)
         uniform_draws = generator.random((CANDIDATES, self.space.dimension))
-        candidates = np.concatenate([uniform_draws, _neighbours(good, generator)])
+        candidates = np.concatenate([uniform_draws, neighbours(good, CANDIDATES, generator)])
         curves = self._curves(candidates)  # (n, F)
         if not asked:
             return np.asarray(candidates[model.expected_improvement(curves).argmax()])
@@ -112,10 +112,10 @@ class CurveSampler(BaseSampler):
         return all(0.0 <= trial.params.get(name, -1.0) <= 1.0 for name in self.space.names)
 
 
-def _neighbours(points: Floats, generator: np.random.Generator) -> Floats:
-    """Candidates near the given points: a few coordinates of each moved, by a little or by more."""
-    near = points[generator.integers(0, len(points), CANDIDATES)]  # (CANDIDATES, D)
-    reach = generator.choice([0.02, 0.05, 0.1, 0.2], size=(CANDIDATES, 1))
+def neighbours(points: Floats, count: int, generator: np.random.Generator) -> Floats:
+    """Candidates (count, D) near some of the given points: a few coordinates moved, by a little or by more."""
+    near = points[generator.integers(0, len(points), count)]  # (count, D)
+    reach = generator.choice([0.02, 0.05, 0.1, 0.2], size=(count, 1))
     moved = generator.random(near.shape) < 0.4
     return np.asarray(np.clip(near + moved * reach * generator.normal(size=near.shape), 0.0, 1.0))
 

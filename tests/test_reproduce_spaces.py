@@ -1,0 +1,440 @@
+"""`s2e reproduce spaces`: random search in each space, chosen by validation, tested afterwards from fresh seeds."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from command_line import assert_refused, s2e, save
+from conftest import blobs
+from s2e import datasets, searching
+from s2e.bench import TEST, TrainingOptions, task_of
+from s2e.cli.reproduce_spaces import tables
+from s2e.errors import InvalidInput, RunConflict
+from s2e.experiments import spaces
+from s2e.experiments.spaces import SpacesOptions, best_single, compare_spaces, draw_schedules, schedule_curves
+from s2e.experiments.table import NOISES
+from s2e.preparation import DataOptions, corrupt_and_split
+from s2e.runs import CONFIG, Run
+from s2e.searching import Found, GenerationDone, SearchPlan, search_schedule
+from s2e.seeds import derive
+from s2e.spaces import SPACES
+from s2e.tasks import VALIDATION, Member, Progress, Task, Trained
+from s2e.training import train_population
+from s2e.workplace import Place
+
+TWO_NOISES = ("pair:0.4", "symmetric:0.3")
+SINGLES = [f"single-{i}" for i in (1, 2, 3, 4)]
+SMALL = ["--epochs", "3", "--batch-size", "32", "--draws", "2", "--seeds", "2", "--noise", "pair:0.4"]
+PATIENCE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty directory, and draw figures only where they are looked at."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spaces, "_rendered", lambda *_: b"")
+    return tmp_path
+
+
+class Quiet:
+    """Is told how things go along, and remembers what it was told of generations."""
+
+    def __init__(self) -> None:
+        self.generations: list[GenerationDone] = []
+
+    def stage(self, name: str, epochs: int) -> None: ...
+
+    def epoch(self, progress: Progress) -> None: ...
+
+    def generation(self, done: GenerationDone) -> None:
+        self.generations.append(done)
+
+
+def clusters(name: str | Path = "own.npz", *, shuffled: bool = False) -> str:
+    """Write clusters with right labels and a test part, whose labels may be shuffled."""
+    unseen = blobs(96, wrong=0.0, seed=2)
+    y_test = np.random.default_rng(0).permutation(unseen.labels) if shuffled else unseen.labels
+    return save(str(name), y_train=blobs().clean_labels, x_test=unseen.inputs, y_test=y_test)
+
+
+def options(data: str, **changes: Any) -> SpacesOptions:
+    small = SpacesOptions(data, TWO_NOISES, draws=3, seeds=2, epochs=3, batch_size=32, learning_rate=2e-3, seed=5)
+    return replace(small, **changes)
+
+
+def made(given: SpacesOptions, path: Path | str, *, resume: bool = False) -> Run:
+    return compare_spaces(given, Place(Path(path), device="cpu"), Quiet(), resume=resume)
+
+
+def contents(run: Run) -> dict[str, bytes]:
+    return {name: (run.path / name).read_bytes() for name in ("results.csv", "schedules.json")}
+
+
+def table(run: Run) -> list[dict[str, str]]:
+    return list(csv.DictReader((run.path / "results.csv").read_text().splitlines()))
+
+
+def found_in(run: Run) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(one["noise"], one["space"]): one for one in run.read_json("schedules.json")["schedules"]}
+
+
+def study(run: Run, noise: str, space: str) -> optuna.Study:
+    return optuna.load_study(study_name=f"reproduce spaces/{noise}/{space}", storage=run.storage)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return clusters(tmp_path_factory.mktemp("data") / "own.npz")
+
+
+@pytest.fixture(scope="module")
+def whole(data: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that nothing stopped."""
+    return made(options(data), tmp_path_factory.mktemp("runs") / "whole")
+
+
+class Recorded(list[tuple[set[str], int]]):
+    """What each population was evaluated on, and how many members it had; the one at `stop_at` is interrupted."""
+
+    stop_at: int | None = None
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    seen = Recorded()
+
+    def record(task: Task, members: Sequence[Member], **rest: Any) -> Trained:
+        if len(seen) == seen.stop_at:
+            raise KeyboardInterrupt
+        seen.append((set(task.evaluate), len(members)))
+        return train_population(task, members, **rest)
+
+    monkeypatch.setattr(searching, "train_population", record)
+    monkeypatch.setattr(spaces, "train_population", record)
+    return seen
+
+
+# --------------------------------------------------------------------------------------------------- what is computed
+
+
+def alone(data: str, noise: str, space: str) -> tuple[Found, list[Any]]:
+    """Search one space on data with one noise, apart from all others, then train what was found one seed at a time."""
+    source = datasets.load(data, Path("data"))
+    prepared = corrupt_and_split(source, DataOptions(data, noise, "clean", None, 5), Path("data"))
+    task = task_of(TrainingOptions(data, seed=5, epochs=3, batch_size=32), prepared, "cpu")
+    plan = SearchPlan.named(space, "random", epochs=3, trials=3, generation=3, learning_rate=2e-3, seed=5)
+    found = search_schedule(task, plan, optuna.create_study(direction="minimize"))
+    seed = derive(5, "final")
+    final = replace(task, evaluate={TEST: source.test}, seed=derive(seed, "batches"))
+    members = [Member(found.schedule, derive(seed, "restart", which), 2e-3) for which in range(2)]
+    return found, [train_population(final, [member]).curves for member in members]
+
+
+@pytest.mark.parametrize(("noise", "space"), [("pair:0.4", "s2e"), ("symmetric:0.3", "rbf"), ("pair:0.4", "single-3")])
+def test_a_space_among_others_comes_to_what_it_comes_to_alone(whole: Run, data: str, noise: str, space: str) -> None:
+    found, curves = alone(data, noise, space)
+    chosen = found_in(whole)[noise, space]
+    assert chosen["point"] == found.point.tolist()
+    assert chosen["keep_rates"] == found.schedule.tolist()
+    assert (chosen["trial"], chosen["validation_accuracy"]) == (found.trial, found.validation_accuracy)
+    rows = [row for row in table(whole) if (row["noise"], row["space"]) == (noise, space)]
+    assert [int(row["seed"]) for row in rows] == [0, 1]
+    for row, own in zip(rows, curves, strict=True):
+        accuracy = own.accuracy[TEST][0]
+        assert float(row["last_10_epochs"]) == pytest.approx(accuracy.mean(), abs=1e-6)  # all three epochs
+        assert float(row["best_epoch"]) == pytest.approx(accuracy.max(), abs=1e-6)
+        assert row["judged_on"] == TEST
+
+
+def test_there_is_one_row_for_each_noise_setting_space_and_seed_and_the_summary_is_of_them(whole: Run) -> None:
+    rows = table(whole)
+    wanted = [(noise, space, str(seed)) for noise in TWO_NOISES for space in SPACES for seed in range(2)]
+    assert [(row["noise"], row["space"], row["seed"]) for row in rows] == wanted
+    result, found = whole.read_json("result.json"), found_in(whole)
+    assert len(result["summary"]) == len(TWO_NOISES) * len(SPACES)
+    for summed in result["summary"]:
+        key = summed["noise"], summed["space"]
+        own = [row for row in rows if (row["noise"], row["space"]) == key]
+        for figure in ("last_10_epochs", "best_epoch"):
+            values = [float(row[figure]) for row in own]
+            assert summed[figure]["mean"] == pytest.approx(statistics.mean(values), abs=1e-5)
+            assert summed[figure]["std"] == pytest.approx(statistics.stdev(values), abs=1e-5)
+        assert summed["best_trial"] == found[key]["trial"]
+        assert summed["validation_accuracy"] == found[key]["validation_accuracy"]
+
+
+def test_every_space_has_as_many_draws_of_the_same_numbers_under_every_noise_setting(whole: Run) -> None:
+    drawn = {}
+    for noise in TWO_NOISES:
+        for space, known in SPACES.items():
+            trials = study(whole, noise, space).trials
+            drawn[noise, space] = np.array([[trial.params[name] for name in known.names] for trial in trials])
+            assert all(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials)
+    for (_, space), points in drawn.items():
+        assert points.shape == (3, SPACES[space].dimension)
+        np.testing.assert_array_equal(points, drawn[TWO_NOISES[0], "s2e"][:, : points.shape[1]])
+    assert len(np.unique(drawn[TWO_NOISES[0], "s2e"])) == 60  # draws and coordinates differ
+
+
+def test_the_result_says_what_it_is_of(whole: Run) -> None:
+    result = whole.read_json("result.json")
+    assert (result["draws"], result["seeds"], result["epochs"]) == (3, 2, 3)
+    assert result["samples"]["test"] == 96
+    assert result["samples"]["train"] + result["samples"]["valid"] == 192
+    assert list(result["noise_rates"]) == list(TWO_NOISES)
+    assert all(abs(rate - float(noise[-3:])) < 0.1 for noise, rate in result["noise_rates"].items())
+    assert (whole.path / "schedules.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (whole.path / "schedules.svg").read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------------ who is chosen
+
+
+def test_the_test_part_is_evaluated_only_after_all_is_chosen(data: str, trained: Recorded) -> None:
+    made(options(data, noises=("pair:0.4",), draws=1, seeds=1), "run")
+    evaluated = [on for on, _ in trained]
+    searching_ends = evaluated.index({VALIDATION, TEST})
+    assert evaluated == [{VALIDATION}] * searching_ends + [{VALIDATION, TEST}] * (len(evaluated) - searching_ends)
+    assert searching_ends == 1
+
+
+def test_other_test_labels_change_no_choice(whole: Run) -> None:
+    other = made(options(clusters(shuffled=True)), "run")
+    assert contents(other)["schedules.json"] == contents(whole)["schedules.json"]
+    assert other.read_json("result.json")["single"] == whole.read_json("result.json")["single"]
+    assert contents(other)["results.csv"] != contents(whole)["results.csv"]
+
+
+def found(accuracy: float, rate: float = 0.5) -> Found:
+    return Found(np.full(3, rate), np.zeros(4), accuracy, 0)
+
+
+def test_single_is_the_best_of_four_by_validation_and_the_first_of_equals() -> None:
+    accuracies = {"s2e": 0.99, "single-1": 0.3, "single-2": 0.8, "single-3": 0.8, "single-4": 0.7, "rbf": 0.9}
+    chosen = {("pair:0.4", space): found(accuracy) for space, accuracy in accuracies.items()}
+    chosen |= {("none", space): found(1 - accuracy) for space, accuracy in accuracies.items()}
+    assert best_single(chosen, "pair:0.4") == "single-2"
+    assert best_single(chosen, "none") == "single-1"
+
+
+def test_the_run_takes_the_best_single_space_of_each_noise_setting(whole: Run) -> None:
+    chosen = found_in(whole)
+    for noise, space in whole.read_json("result.json")["single"].items():
+        accuracies = [chosen[noise, each]["validation_accuracy"] for each in SINGLES]
+        assert SINGLES.index(space) == accuracies.index(max(accuracies))
+
+
+# ---------------------------------------------------------------------------------------------- parts of it, and again
+
+
+@pytest.mark.parametrize("together", [5, 33])
+def test_how_many_are_trained_at_a_time_changes_nothing(
+    data: str, whole: Run, trained: Recorded, together: int
+) -> None:
+    watch = Quiet()
+    apart = compare_spaces(options(data, together=together), Place(Path("run"), device="cpu"), watch)
+    assert contents(apart) == contents(whole)
+    searches, finals = ([members for on, members in trained if (TEST in on) == tested] for tested in (False, True))
+    assert max(finals) <= together
+    assert searches == {5: [16, 16, 16], 33: [32, 16]}[together]  # at least one draw of each of the 16 searches
+    assert [done.finished for done in watch.generations] == np.cumsum(searches).tolist()
+    best = [max(1 - study(apart, noise, space).best_value for space in SPACES) for noise in TWO_NOISES]
+    assert watch.generations[-1].best == tuple(best)  # the best space under each noise setting
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 4])
+def test_a_run_that_is_stopped_goes_on_with_what_is_missing(
+    data: str, whole: Run, trained: Recorded, stop_at: int
+) -> None:
+    trained.stop_at = stop_at
+    with pytest.raises(KeyboardInterrupt):
+        made(options(data, together=20), "run")
+    trained.stop_at = None
+    again = made(options(data, together=20), "run", resume=True)
+    assert contents(again) == contents(whole)
+    assert [members for _, members in trained] == [16, 16, 16, 20, 12]  # none of them twice
+    if stop_at == 4:
+        made(options(data, together=64), "run", resume=True)
+        assert contents(again) == contents(whole)
+        assert len(trained) == 5  # nothing was left to train
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "s2e", "reproduce", "spaces", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def stop(process: subprocess.Popen[str], when: Callable[[], bool], by: signal.Signals) -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while not when():
+        assert process.poll() is None, "it ended before it could be stopped"
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.send_signal(by)
+    return process.communicate(timeout=PATIENCE_S)[1]
+
+
+def test_processes_that_are_killed_or_interrupted_lose_nothing(data: str) -> None:
+    command = [*SMALL, "--epochs", "30", "--together", "8", "--data", data]
+    run = Run("run")
+    studies, outcomes = run.path / "study.db", run.path / "outcomes.npz"
+    stop(start(*command, "--out", "run"), lambda: studies.exists(), signal.SIGKILL)
+    said = stop(start("--resume", "--out", "run"), lambda: outcomes.exists(), signal.SIGINT)
+    assert said.endswith("s2e: interrupted; continue with: s2e reproduce spaces --resume --out run\n")
+    assert "Traceback" not in said
+    assert s2e("reproduce", "spaces", "--resume", "--out", "run").exit_code == 0
+    assert s2e("reproduce", "spaces", *command, "--out", "undisturbed").exit_code == 0
+    assert contents(run) == contents(Run("undisturbed"))
+
+
+# ------------------------------------------------------------------------------------------------------ what is shown
+
+
+def test_the_figure_has_a_panel_for_each_noise_setting_and_a_line_for_each_space_of_the_table() -> None:
+    rates = {space: 0.1 * (1 + place) for place, space in enumerate(SPACES)}
+    chosen = {(noise, space): found(0.5, rate) for noise in TWO_NOISES for space, rate in rates.items()}
+    single = {"pair:0.4": "single-2", "symmetric:0.3": "single-4"}
+    curves = schedule_curves(chosen, single, TWO_NOISES)
+    spaces_drawn = [curve.methods[0] for curve in curves]
+    assert spaces_drawn == ["coteaching", "single", "rbf", "mlp", "s2e"] * 2
+    figure = draw_schedules(curves)
+    for axes, noise in zip(figure.axes, TWO_NOISES, strict=True):
+        shown = [float(line.get_ydata()[0]) for line in axes.lines]
+        assert shown == [rates[each] for each in ("coteaching", single[noise], "rbf", "mlp", "s2e")]
+        assert len({line.get_color() for line in axes.lines}) == 5
+    legend = figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == ["Co-teaching", "Single", "RBF", "MLP", "S2E"]
+    colours = [line.get_color() for line in legend.get_lines()]
+    assert colours == [line.get_color() for line in figure.axes[0].lines]
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    """A result in which every space under every noise setting has a figure of its own."""
+    summary = [
+        {"noise": noise, "space": space, "seeds": 2, "diverged": 0}
+        | {"last_10_epochs": {"mean": 0.1 * which + 0.01 * place, "std": 0.001}}
+        | {"best_epoch": {"mean": 0.5 + 0.1 * which + 0.01 * place, "std": None}}
+        for which, noise in enumerate(TWO_NOISES)
+        for place, space in enumerate(SPACES)
+    ]
+    single = {"pair:0.4": "single-3", "symmetric:0.3": "single-1"}
+    about = {"draws": 50, "seeds": 2, "epochs": 200, "seconds": 9.0, "device": "cpu"}
+    return {"summary": summary, "single": single, **about, **changes}
+
+
+def test_the_tables_have_the_spaces_as_rows_and_the_noise_settings_as_columns() -> None:
+    last, best = tables(result())
+    assert (str(last.title), str(best.title)) == ("test accuracy, last 10 epochs", "test accuracy, best epoch")
+    assert [str(column.header) for column in last.columns] == ["space", "pair noise, 40%", "symmetric noise, 30%"]
+    cells = [[str(cell) for cell in column.cells] for column in last.columns]
+    assert cells[0] == ["Co-teaching", "Single", "RBF", "MLP", "S2E"]
+    assert cells[1] == [f"{figure}.00 ± 0.10" for figure in (1, 4, 6, 7, 0)]
+    assert cells[2] == [f"{figure}.00 ± 0.10" for figure in (11, 12, 16, 17, 10)]
+    assert [str(cell) for cell in best.columns[1].cells] == ["51.00", "54.00", "56.00", "57.00", "50.00"]
+    assert [cell.style for cell in last.columns[1].cells] == ["", "", "", "bold", ""]
+    assert "of 50 drawn in each space" in str(best.caption)
+    assert "four spaces by validation (50 drawn in each): single-3, single-1" in str(best.caption)
+    assert "the epoch is chosen by the test data" in str(best.caption)
+    assert "mean ± standard deviation over 2 seeds" in str(best.caption)
+    assert "diverged" not in str(best.caption)
+    assert "one seed;" in str(tables(result(seeds=1))[1].caption)
+    assert str(tables(result(epochs=4))[0].title).endswith("last 4 epochs")
+
+
+def test_a_training_that_diverged_is_told_of() -> None:
+    summary = result()["summary"]
+    summary[3]["diverged"] = 1
+    caption = str(tables(result(summary=summary))[1].caption)
+    assert "diverged, counted as 0 over the last epochs: single-2 1 of 2 (pair:0.4)\n" in caption
+
+
+def test_the_command_prints_tables_or_json_and_hands_its_options_on(data: str) -> None:
+    changed = ["--learning-rate", "0.002", "--network", "mlp", "--seed", "3", "--together", "99", "--device", "cpu"]
+    shown = s2e("reproduce", "spaces", "--data", data, *SMALL, *changed, "--out", "run")
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.count("│ Co-teaching ") == 2
+    assert shown.stdout.endswith("run: run\n")
+    begun_with = Run("run").read_json(CONFIG)["options"]
+    wanted = {"draws": 2, "seeds": 2, "together": 99, "network": "mlp", "epochs": 3, "batch_size": 32}
+    assert begun_with == {"data": data, "noises": ["pair:0.4"], **wanted, "learning_rate": 0.002, "seed": 3}
+    again = s2e("reproduce", "spaces", "--resume", "--out", "run", "--json")
+    numbers = json.loads(again.stdout)
+    assert numbers.pop("run") == "run"
+    assert numbers == Run("run").read_json("result.json")
+
+
+def test_without_options_it_is_the_papers_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(spaces, "compare_spaces", lambda options, *_, **__: asked.append(options))
+    s2e("reproduce", "spaces")
+    assert asked == [SpacesOptions("mnist", NOISES, draws=50, seeds=5, network="auto", epochs=200, seed=0)]
+    assert asked[0].training_options() == TrainingOptions("mnist", method="coteaching", epochs=200)
+
+
+# -------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--draws", "0"], "`draws` must be at least 1, but got 0."),
+        (["--seeds", "0"], "`seeds` must be at least 1, but got 0."),
+        (["--together", "0"], "`together` must be at least 1, but got 0."),
+        (["--epochs", "0"], "`epochs` must be a positive integer, but got 0."),
+        (["--batch-size", "999999"], "`batch_size` must not exceed the number of training samples"),
+        (["--learning-rate", "nan"], "`learning_rate` must be positive and finite, but got nan."),
+        (["--network", "vgg"], "`network` must be one of"),
+        (["--device", "nowhere"], "`device` must be one this machine has"),
+        (["--noise", "pair"], "`noise` must be written as pair:RATE, but got 'pair'."),
+        (
+            ["--noise", "pair:0.4", "--noise", "pair:0.40"],
+            "`noise` must name each noise setting once, but got pair:0.4",
+        ),
+        (["--data", "nosuch"], "must be one of mnist"),
+        (["--resume"], "'run' holds no run"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(arguments: list[str], said: str) -> None:
+    assert_refused(s2e("reproduce", "spaces", "--data", "digits", *SMALL, *arguments, "--out", "run"), said)
+
+
+def test_data_without_a_test_part_are_refused() -> None:
+    refused = s2e("reproduce", "spaces", "--data", save(), *SMALL, "--out", "run")
+    assert_refused(refused, "`data` must come with a test part, but own.npz has none.")
+    with pytest.raises(InvalidInput, match="noise setting once, but got none"):
+        options("digits", noises=())
+
+
+def test_a_run_is_continued_only_with_the_settings_and_the_data_it_was_begun_with() -> None:
+    flips = np.eye(4)
+    np.savetxt("flips.csv", flips, delimiter=",")
+    given = options(clusters(), noises=("pair:0.4", "asymmetric:flips.csv"), draws=1, seeds=1)
+    made(given, "run")
+    for name, value in {"draws": 4, "seeds": 3, "seed": 6}.items():
+        with pytest.raises(RunConflict, match=f"other settings: {name} was .* and is now {value}"):
+            made(replace(given, **{name: value}), "run", resume=True)
+    np.savetxt("flips.csv", flips[::-1], delimiter=",")
+    with pytest.raises(RunConflict, match="the data have changed since"):
+        made(given, "run", resume=True)
+    np.savetxt("flips.csv", flips, delimiter=",")
+    clusters(shuffled=True)
+    with pytest.raises(RunConflict, match="the data have changed since"):
+        made(given, "run", resume=True)
+    with pytest.raises(RunConflict, match="already holds a run"):
+        made(given, "run")
