@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from s2e.errors import InvalidInput
 from s2e.samplers import CurveSampler, algorithm
-from s2e.samplers.curve import CANDIDATES, ELITE, POOL, _neighbours
+from s2e.samplers.curve import CANDIDATES, ELITE, POOL, neighbours
 from s2e.schedules import coteaching
 from s2e.spaces import SPACES, CoteachingSpace, S2ESpace
 from s2e.surrogate import CurveModel, _fitted, landmarks
@@ -201,34 +201,46 @@ def test_the_start_up_covers_the_space_of_curves_better_than_uniform_draws(space
 
 @pytest.mark.parametrize("running", [0, 1, 4])
 @pytest.mark.parametrize("space", [SMALL, LARGE], ids=["coteaching", "s2e"])
-def test_with_a_model_a_point_is_the_most_promising_of_its_candidates_running_ones_believed(space, running):
-    study = ask_and_tell(new_study(space), STARTUP + K, space)
-    points = asked_points(study, space)
+def test_with_a_model_a_point_is_the_most_promising_of_its_candidates_running_ones_believed(
+    space, running, monkeypatch
+):
+    looked_around = []
+    monkeypatch.setattr(
+        "s2e.samplers.curve.neighbours", lambda *given: looked_around.append(given[0]) or neighbours(*given)
+    )
+    chance = np.random.default_rng(0)
+    points = chance.random((40, space.dimension))
+    values = ((curves_of(space, points) - coteaching(0.45, EPOCHS)[AT]) ** 2).mean(axis=1)
+    values += 0.03 * chance.normal(size=len(points))  # so that the best scores are not those of the best curves
+    study = new_study(space)
+    study.add_trials([complete_trial(space, *one) for one in zip(points, values.tolist(), strict=True)])
     known = curves_of(space, points)
-    model = CurveModel(known, np.array([trial.value for trial in study.trials]))
+    model = CurveModel(known, values)
     elite = sorted(range(len(points)), key=lambda one: model.predict(known[one][None])[0][0])[:ELITE]
+    assert set(elite) != set(np.argsort(values)[:ELITE].tolist())
     for _ in range(running):
         asked = curve(space, study.ask(coordinates(space)).params)[None]
         model, known = model.given(asked), np.concatenate([known, asked])
     generator = draws_of(len(study.trials))
     uniform = generator.random((CANDIDATES, space.dimension))
-    candidates = np.concatenate([uniform, _neighbours(points[elite], generator)])
+    candidates = np.concatenate([uniform, neighbours(points[elite], CANDIDATES, generator)])
     mean, deviation = model.predict(curves_of(space, candidates))
     gap = model.predict(known)[0].min() - mean
     improvement = gap * norm.cdf(gap / deviation) + deviation * norm.pdf(gap / deviation)  # E[max(best − y, 0)]
     best = max(range(len(candidates)), key=lambda one: improvement[one])
     np.testing.assert_array_equal(as_point(space, study.ask(coordinates(space)).params), candidates[best])
+    np.testing.assert_array_equal(looked_around, [points[elite]] * (running + 1))
 
 
 def test_candidates_near_good_points_are_in_the_cube_and_differ_from_one_of_them_in_a_few_coordinates():
     points = np.random.default_rng(0).random((3, 20))
     points[0, :10] = 1.0
-    near = _neighbours(points, np.random.default_rng(1))
-    assert near.shape == (CANDIDATES, 20)
+    near = neighbours(points, 3000, np.random.default_rng(1))
+    assert near.shape == (3000, 20)
     assert ((near >= 0) & (near <= 1)).all()
-    moved = near[:, None] != points  # (CANDIDATES, 3, D)
-    origin = moved.sum(axis=2).argmin(axis=1)  # (CANDIDATES,)
-    assert np.abs(np.bincount(origin) / CANDIDATES - 1 / 3).max() < 0.05
+    moved = near[:, None] != points  # (3000, 3, D)
+    origin = moved.sum(axis=2).argmin(axis=1)  # (3000,)
+    assert np.abs(np.bincount(origin) / 3000 - 1 / 3).max() < 0.05
     inner = moved[origin > 0, origin[origin > 0]]  # where nothing is cut off at 1
     assert abs(inner.mean() - 0.4) < 0.02
     step = np.abs(near - points[origin]).max(axis=1)

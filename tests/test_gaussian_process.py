@@ -231,6 +231,14 @@ def test_the_gradient_holds_where_jitter_is_all_that_keeps_equal_inputs_apart():
 # -------------------------------------------------------------------------------------------------------------- fitting
 
 
+def test_a_prior_is_one_normal_distribution_for_each_hyperparameter_in_their_order():
+    prior = Prior(scale=(0.1, 1.1), length=(0.2, 1.2), noise=(0.3, 1.3))
+    assert prior.means(3).tolist() == [0.1, 0.2, 0.2, 0.2, 0.3]
+    assert prior.deviations(3).tolist() == [1.1, 1.2, 1.2, 1.2, 1.3]
+    how = Hyperparameters.of(np.log([1.0, 2.0, 3.0, 4.0, 5.0]))
+    np.testing.assert_allclose([how.scale, *how.lengths, how.noise], [1, 2, 3, 4, 5])
+
+
 CASES = [(3, 1), (10, 1), (30, 3), (12, 11), (60, 11)]
 
 

@@ -1,4 +1,4 @@
-"""Optuna's own test suite for samplers, over the samplers written here; Optuna's own are only seen to work on a space.
+"""Optuna's own test suite for samplers, over the samplers written here; then every algorithm, on every space.
 
 The suite asks for parameters "x" and "y" of all kinds and ranges. Where a check of it is narrowed or left out below,
 the reason stands beside it.

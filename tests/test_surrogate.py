@@ -203,6 +203,15 @@ def test_models_of_the_same_trials_are_fitted_once_and_no_differently_from_anew(
     np.testing.assert_array_equal(first, anew)
 
 
+def test_searches_that_take_turns_find_their_models_again():
+    searches = [(drawn_curves(15, seed), score(drawn_curves(15, seed))) for seed in range(30)]
+    _fitted.cache_clear()
+    for _ in range(3):
+        for curves, values in searches:
+            CurveModel(curves, values)
+    assert _fitted.cache_info().misses == 30
+
+
 def test_other_trials_are_not_taken_for_those_remembered():
     curves, unseen = drawn_curves(20), drawn_curves(9, seed=1)
     values = score(curves)

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 CANDIDATES = 20_000
 """Points of each kind, uniform and near the best, among which promising ones are looked for."""
+LIKELY = 4000
+"""How many of them, the best by what is expected, are looked at more closely."""
 NEAR = 50
 """How many of the best points are looked around."""
 FITTED_ON = 512
@@ -50,6 +52,8 @@ def promising(
     uniform_draws = generator.random((CANDIDATES, space.dimension))
     candidates = np.concatenate([uniform_draws, neighbours(best, CANDIDATES, generator)])
     looked_at = space.decode(candidates, epochs, at=at)
+    likely = np.argsort(model.mean(looked_at))[:LIKELY]  # deviations cost more than means
+    candidates, looked_at = candidates[likely], looked_at[likely]
     mean, deviation = model.predict(looked_at)
     chosen: list[int] = []
     for candidate in np.argsort(mean - deviation):
