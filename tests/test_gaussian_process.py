@@ -188,11 +188,16 @@ def test_another_unit_of_values_scale_and_noise_is_another_unit_of_what_is_predi
     np.testing.assert_allclose(other, unit * np.array(plain), rtol=1e-9)
 
 
-def test_another_origin_of_inputs_changes_nothing():
-    inputs, values = observed(20, 3)
-    plain, moved = (Process(at, values, SETTINGS[2]) for at in (inputs, inputs + 3.0))
-    unseen, _ = observed(9, 3, seed=1)
-    np.testing.assert_allclose(moved.predict(unseen + 3.0), plain.predict(unseen), atol=1e-7)
+@pytest.mark.parametrize("origin", [3.0, -4096.0, 2.0**30])
+def test_another_origin_of_inputs_changes_nothing(origin):
+    inputs, unseen = (np.round(observed(count, 3)[0] * 2**12) / 2**12 for count in (20, 9))  # exact after the move
+    _, values = observed(20, 3)
+    how = SETTINGS[2]
+    plain, moved = (Process(at, values, how) for at in (inputs, inputs + origin))
+    np.testing.assert_allclose(moved.predict(unseen + origin), plain.predict(unseen), atol=1e-7)
+    one, other = (negative_log_likelihood(logarithms(how), at, values) for at in (inputs, inputs + origin))
+    np.testing.assert_allclose(other[0], one[0], rtol=1e-7)
+    np.testing.assert_allclose(other[1], one[1], atol=1e-6)
 
 
 @pytest.mark.parametrize("unit", [1e-4, 1e5])

@@ -149,6 +149,13 @@ def test_equal_scores_are_no_reason_to_fail(values):
     assert np.isfinite(model.expected_improvement(drawn_curves(4, seed=1))).all()
 
 
+@pytest.mark.parametrize("count", [3, 6, 12])
+def test_equal_scores_are_equal_whatever_their_mean_rounds_to(count):
+    curves, unseen = drawn_curves(count), drawn_curves(30, seed=1)
+    plain, rounded = (CurveModel(curves, np.full(count, value)) for value in (0.0, 0.1))
+    np.testing.assert_allclose(rounded.expected_improvement(unseen), plain.expected_improvement(unseen), rtol=1e-6)
+
+
 def test_equal_curves_are_no_reason_to_fail():
     curves = np.ones((4, 1))  # what T = 1 makes of every point
     model = CurveModel(curves, np.array([1.0, 2.0, 3.0, 4.0]))

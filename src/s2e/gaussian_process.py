@@ -4,7 +4,7 @@ Notation and shapes:
 
 ============  =========  ======================================================================================
 `inputs` X    (n, F)     where values were observed
-`values` y    (n, ...)   observed values; further dimensions are further outputs over the same inputs
+`values` y    (n, ...)   observed values, (n,) or (n, O): O outputs over the same inputs
 r             (n, m)     distance of two inputs in length scales, r² = Σ_j (x_j − x'_j)² / ℓ_j²
 k             (n, m)     s² (1 + √5 r + 5r²/3) e^{−√5 r}
 K             (n, n)     k(X, X) + σ² I = L Lᵀ
@@ -69,6 +69,8 @@ def kernel(first: Floats, second: Floats, how: Hyperparameters) -> Floats:
 
 
 def _distance(first: Floats, second: Floats) -> Floats:
+    origin = second[:1]  # squares of what is far from 0 would leave nothing of their differences
+    first, second = first - origin.sum(axis=0), second - origin.sum(axis=0)
     squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2 * first @ second.T
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
@@ -95,7 +97,7 @@ def negative_log_likelihood(logarithms: Floats, inputs: Floats, values: Floats) 
     ∂k/∂ln ℓ_j = s² (5/3)(1 + √5 r) e^{−√5 r} (x_j − x'_j)²/ℓ_j², and ∂K/∂ln σ = 2σ² I.
     """
     how = Hyperparameters.of(logarithms)
-    scaled = inputs / how.lengths
+    scaled = (inputs - inputs[:1].sum(axis=0)) / how.lengths  # as in `_distance`
     r = _distance(scaled, scaled)
     decay = how.scale**2 * np.exp(-ROOT5 * r)
     smooth = decay * (1 + ROOT5 * r + 5 / 3 * r**2)

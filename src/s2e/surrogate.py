@@ -45,7 +45,8 @@ class CurveModel:
 
     def __init__(self, curves: Floats, values: Floats) -> None:
         self._middle, spread = float(values.mean()), float(values.std())
-        self._spread = spread if spread > 0 else 1.0
+        # The mean of equal scores need not be that score: what is left is rounding, not a difference between curves.
+        self._spread = spread if spread > 1e-12 * float(np.abs(values).max()) else 1.0
         self._curves, self._values = curves, (values - self._middle) / self._spread
         how = _fitted(curves.tobytes(), self._values.tobytes(), curves.shape[1])
         self._process = Process(self._curves, self._values, how)

@@ -62,7 +62,7 @@ def draw_searches(means: Sequence[MeanTrace]) -> Figure:
             axes.set_xticks([6, 12, 30, 60, 120, 300])
             axes.set_xticks([], minor=True)
             axes.xaxis.set_major_formatter(lambda spent, _: f"{spent:g}")
-            axes.set_xlim(FIRST_SHOWN, max(len(mean.mean) for mean in means))
+            axes.set_xlim(FIRST_SHOWN, max(FIRST_SHOWN + 1, *(len(mean.mean) for mean in means)))
         repeats = sorted({mean.repeats for mean in means})
         note = f"mean over {repeats[0]} repeats and its 95% confidence band" if repeats != [1] else ""
         names = dict.fromkeys(mean.sampler for mean in means)

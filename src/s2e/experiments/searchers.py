@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -41,6 +41,8 @@ from s2e.workplace import Place, Watch, begin, ending
 
 TABLE = "table"
 """Where searches run when not on data: on the table that comes with this package."""
+CHANGEABLE = frozenset({"samplers"})
+"""What may change when a comparison is continued: more algorithms may join those that are finished."""
 DEFAULT = "curve"
 YARDSTICKS = ("random", "tpe")
 
@@ -112,7 +114,7 @@ def compare_searchers(
         place: where it works.
         watch: is told how it goes along.
         jobs: processes that search on a table; all cores when None.
-        resume: continue what was begun on data; on a table, begin anew.
+        resume: continue what was begun.
     """
     began = time.monotonic()
     if options.on == TABLE or options.on.startswith(f"{TABLE}:"):
@@ -129,19 +131,36 @@ def _on_table(options: SearchersOptions, place: Place, jobs: int, began: float, 
     noises = options.noises or table.noises
     about = {"data_fingerprint": _hashed(path), "table": dict(table.about)}
     tabled = {noise: Tabled(table, noise) for noise in noises}
-    run, config = begin("reproduce searchers", options, about, place, resume=resume)
+    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=CHANGEABLE)
     with run.locked():
         run.write_json(CONFIG, config)
-        searches = [
-            (options, sampler, noise, repeat)
-            for sampler, noise, repeat in product(options.samplers, noises, range(options.repeats))
-        ]
         with ProcessPoolExecutor(jobs, initializer=_begin_process, initargs=(tabled,)) as pool:
-            traces = list(pool.map(_searched_on_table, searches, chunksize=4))
+            for sampler in options.samplers:  # what is finished survives an interruption
+                if (run.path / _file(sampler)).exists():
+                    continue
+                searches = product([options], [sampler], noises, range(options.repeats))
+                found = pool.map(_searched_on_table, searches, chunksize=4)
+                run.write_arrays(_file(sampler), dict(_stored(found)))
+        traces = [trace for sampler in options.samplers for trace in _restored(sampler, run)]
         checked = {noise: model.held_out() for noise, model in tabled.items()}
         about_table = {"epochs": table.epochs, "surrogate": checked}
         _write(run, options, traces, {**about_table, **ending(torch.device("cpu"), began), "processes": jobs})
     return run
+
+
+def _file(sampler: str) -> str:
+    return f"traces-{sampler}.npz"
+
+
+def _stored(traces: Iterable[Trace]) -> Iterator[tuple[str, Any]]:
+    for trace in traces:
+        yield f"{trace.noise}/{trace.repeat}", np.stack([trace.spent, trace.errors])  # (2, n)
+
+
+def _restored(sampler: str, run: Run) -> Iterator[Trace]:
+    for name, (spent, errors) in run.read_arrays(_file(sampler)).items():
+        noise, _, repeat = name.rpartition("/")
+        yield Trace(sampler, noise, int(repeat), spent, errors)
 
 
 _TABLED: dict[str, Tabled] = {}
@@ -190,13 +209,14 @@ def _on_data(options: SearchersOptions, place: Place, watch: Watch, began: float
         "network": network_name(options.network, on.task.train),
         "data_fingerprint": fingerprint(on.task.train, *on.task.evaluate.values()),
     }
-    run, config = begin("reproduce searchers", options, about, place, resume=resume)
+    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=CHANGEABLE)
     with run.locked():
         run.write_json(CONFIG, config)
+        lasting = {name: value for name, value in config["options"].items() if name not in CHANGEABLE}
         searches = {
             (sampler, noise, repeat): Search(
                 options.plan(sampler, repeat, options.epochs),
-                open_study(run.storage, f"{sampler}/{noise}/{repeat}", config["options"]),
+                open_study(run.storage, f"{sampler}/{noise}/{repeat}", lasting),
                 on.labels[noise],
             )
             for sampler, noise, repeat in product(options.samplers, noises, range(options.repeats))
