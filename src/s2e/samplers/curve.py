@@ -39,7 +39,7 @@ class CurveSampler(BaseSampler):
         startup: trials to complete before there is a model.
     """
 
-    def __init__(self, space: Space, epochs: int, *, seed: int = 0, startup: int = 12) -> None:
+    def __init__(self, space: Space, epochs: int, *, seed: int = 0, startup: int = 6) -> None:
         if seed < 0:
             raise InvalidInput(f"`seed` must be at least 0, but got {seed}.")
         if startup < 2:
