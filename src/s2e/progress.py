@@ -21,6 +21,9 @@ from s2e.searching import GenerationDone
 from s2e.tasks import Progress as TrainingProgress
 from s2e.workplace import Watch
 
+NAMED_APART = 4
+"""Searches whose best accuracies are named one by one."""
+
 
 @contextmanager
 def progress(console: Console) -> Iterator[Watch]:
@@ -63,6 +66,10 @@ class Bars:
         """Show the best so far."""
         self._bars.update(self._task, best=f", {done.place}, best {_best(done)}")
 
+    def note(self, text: str) -> None:
+        """Say something in passing, above the bars."""
+        self._bars.console.print(text, markup=False)
+
 
 class Lines:
     """One line for each stage and generation, and now and then for an epoch."""
@@ -88,9 +95,13 @@ class Lines:
     def generation(self, done: GenerationDone) -> None:
         """Say how the search stands and how long it will take."""
         spent = time.monotonic() - self._began
-        left = spent * (self._epochs - self._trained) / self._trained if self._trained else 0.0
+        left = max(0.0, spent * (self._epochs - self._trained) / self._trained) if self._trained else 0.0
         where = f"{done.place}, trial {done.finished}/{done.trials}"
         self._say(f"{where}: best validation accuracy {_best(done)}, {spent:.0f} s, about {left:.0f} s left")
+
+    def note(self, text: str) -> None:
+        """Say something in passing."""
+        self._say(text)
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
@@ -98,5 +109,7 @@ class Lines:
 
 
 def _best(done: GenerationDone) -> str:
-    """Name the best accuracy of each search."""
+    """Name the best accuracy of each search, or where they lie when there are many."""
+    if len(done.best) > NAMED_APART:
+        return f"{100 * min(done.best):.2f}% to {100 * max(done.best):.2f}%"
     return " / ".join(f"{100 * best:.2f}%" for best in done.best)

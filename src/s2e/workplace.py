@@ -44,6 +44,9 @@ class Watch(Protocol):
     def generation(self, done: GenerationDone) -> None:
         """Say that a generation is done."""
 
+    def note(self, text: str) -> None:
+        """Say something in passing."""
+
 
 def begin(
     command: str,

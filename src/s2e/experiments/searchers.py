@@ -118,14 +118,14 @@ def compare_searchers(
     """
     began = time.monotonic()
     if options.on == TABLE or options.on.startswith(f"{TABLE}:"):
-        return _on_table(options, place, jobs or os.cpu_count() or 1, began, resume=resume)
+        return _on_table(options, place, watch, jobs or os.cpu_count() or 1, began, resume=resume)
     return _on_data(options, place, watch, began, resume=resume)
 
 
 # -------------------------------------------------------------------------------------------------------- on the table
 
 
-def _on_table(options: SearchersOptions, place: Place, jobs: int, began: float, *, resume: bool) -> Run:
+def _on_table(options: SearchersOptions, place: Place, watch: Watch, jobs: int, began: float, *, resume: bool) -> Run:
     path = published() if options.on == TABLE else Path(options.on.partition(":")[2])
     table = ScheduleTable.read(path)
     noises = options.noises or table.noises
@@ -141,6 +141,9 @@ def _on_table(options: SearchersOptions, place: Place, jobs: int, began: float, 
                 searches = product([options], [sampler], noises, range(options.repeats))
                 found = pool.map(_searched_on_table, searches, chunksize=4)
                 run.write_arrays(_file(sampler), dict(_stored(found)))
+                watch.note(
+                    f"{sampler}: {options.repeats * len(noises)} searches, {time.monotonic() - began:.0f} s so far"
+                )
         traces = [trace for sampler in options.samplers for trace in _restored(sampler, run)]
         checked = {noise: model.held_out() for noise, model in tabled.items()}
         about_table = {"epochs": table.epochs, "surrogate": checked}
