@@ -1,4 +1,4 @@
-"""The model of a schedule table: a forest against scikit-learn's own, the luck of a training, and what it was not told."""
+"""The model of a schedule table: a forest like scikit-learn's own, the luck of a training, what it was not told."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_is_expected_never_leaves_what_was_seen_at_that_epoch() -> None:
 
 def test_each_noise_has_its_own_model() -> None:
     np.testing.assert_allclose(Tabled(table(), "symmetric:0.2").error(schedules(5)), 0.5)
-    with pytest.raises(InvalidInput, match="but got 'pair:0.2'"):
+    with pytest.raises(InvalidInput, match=r"but got 'pair:0\.2'"):
         Tabled(table(), "pair:0.2")
 
 
@@ -261,7 +261,7 @@ def test_a_search_takes_it_for_a_training(sampler: str) -> None:
     assert 1 - found.validation_accuracy == pytest.approx(float(model.error(found.schedule[None])[0]))
 
 
-# --------------------------------------------------------------------------------------------------- what it was not told
+# ----------------------------------------------------------------------------------------------- what it was not told
 
 
 def test_a_smooth_error_without_luck_is_predicted_nearly_perfectly() -> None:
@@ -282,11 +282,8 @@ def test_held_out_figures_are_those_worked_out_by_hand() -> None:
     given = table(spread=0.03, draws=83)
     points, accuracy = given.trained(NOISE)
     curves, scores = FAMILY.decode(points, EPOCHS, at=AT), score(accuracy)
-    predicted = []
-    for place in range(83):
-        if place < FOLDS:  # every draw by the forest that was told none of its fold
-            predicted.append(trees(*_without(place, curves, scores)))
-    by_hand = [float(predicted[place % FOLDS].predict(curves[[place]])[0]) for place in range(83)]
+    forests = [trees(*_without(fold, curves, scores)) for fold in range(FOLDS)]
+    by_hand = [float(forests[place % FOLDS].predict(curves[[place]])[0]) for place in range(83)]
     errors = given.errors(NOISE).tolist()
     good = [place for place in range(83) if errors[place] <= np.quantile(errors, GOOD)]
     luck = statistics.mean(statistics.variance(row) for row in given.errors_again(NOISE).tolist())
