@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from s2e.data import LabelledData
+from s2e.contestants import Setting
+from s2e.data import LabelledData, Splits
 from s2e.methods import Method, Need
+from s2e.preparation import Prepared
 from s2e.tasks import Member, Task
 
 # Tiny tensors gain nothing from more threads, lose much when the machine is busy, and round by their number.
@@ -54,3 +56,9 @@ def task(train: LabelledData, method: Method, *, network: object = small_mlp, **
 def member(keep: float = 0.7, *, seed: int = 0, epochs: int = 4, **changes: object) -> Member:
     schedule = np.linspace(1.0, keep, epochs)
     return Member(schedule, seed, **{"transition": TRANSITION, **changes})  # type: ignore[arg-type]
+
+
+def setting(noise_rate: float | None = 0.3, validation: str = "clean", shape: tuple[int, ...] = (6,)) -> Setting:
+    """A noise setting of a comparison, on next to no data."""
+    part = LabelledData(np.zeros((4, *shape), dtype=np.float32), np.arange(4) % 2, ("a", "b"))
+    return Setting("pair:0.3", 0, Prepared(Splits(part, part, None), validation, noise_rate))

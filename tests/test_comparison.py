@@ -19,21 +19,18 @@ import torch
 from conftest import blobs
 from s2e import comparison, datasets, searching, stages
 from s2e.comparison import CompareOptions, compare
-from s2e.contestants import Contestant, Setting, taking_part
-from s2e.data import LabelledData, Splits
+from s2e.contestants import Setting
+from s2e.data import LabelledData
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.ledger import Ledger
 from s2e.methods import (
     METHODS,
     Batch,
-    Coteaching,
-    CoteachingPlus,
     Decoupling,
     JoCoR,
     Objective,
     Reweight,
     Standard,
-    method,
 )
 from s2e.networks import reference_network
 from s2e.outcomes import Outcome
@@ -564,95 +561,6 @@ def test_methods_are_told_the_share_of_wrong_labels_of_their_own_draw(data: str,
         assert one.keep_rates[-1] == pytest.approx(1 - (shares[draw] or 0))
 
 
-# Who takes part
-
-
-def setting(noise_rate: float | None = 0.3, validation: str = "clean", shape: tuple[int, ...] = (6,)) -> Setting:
-    part = LabelledData(np.zeros((4, *shape), dtype=np.float32), np.arange(4) % 2, ("a", "b"))
-    return Setting("pair:0.3", 0, Prepared(Splits(part, part, None), validation, noise_rate))
-
-
-def of(*names: str, settings: Sequence[Setting] | None = None, told: float | None = None) -> list[Contestant]:
-    return taking_part(names, settings or [setting()], told=told)[0]
-
-
-def test_all_are_the_methods_and_the_search() -> None:
-    everyone = of("all")
-    assert [each.name for each in everyone] == [*METHODS, "s2e"]
-    assert [each.method for each in everyone] == [*METHODS.values(), Coteaching()]
-    assert [each.searched for each in everyone] == [False] * len(METHODS) + [True]
-
-
-def test_names_keep_their_order_and_count_once() -> None:
-    assert [each.name for each in of("jocor", "s2e", "standard", "jocor")] == ["jocor", "s2e", "standard"]
-    assert [each.name for each in of("s2e", "all", "s2e:jocor")] == ["s2e", *METHODS, "s2e:jocor"]
-
-
-def test_the_search_is_for_coteaching_unless_another_method_is_named() -> None:
-    assert of("s2e", "s2e:jocor", "s2e:coteaching+") == [
-        Contestant("s2e", Coteaching(), searched=True),
-        Contestant("s2e:jocor", JoCoR(), searched=True),
-        Contestant("s2e:coteaching+", CoteachingPlus(), searched=True),
-    ]
-
-
-def test_colour_images_bring_the_settings_published_for_them() -> None:
-    photos = [setting(shape=(3, 32, 32))]
-    expected = method("coteaching+", "cifar10-cnn")
-    assert expected != CoteachingPlus()
-    assert [each.method for each in of("coteaching+", "s2e:coteaching+", settings=photos)] == [expected] * 2
-
-
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [
-        ("jocar", "jocor, "),
-        ("co-teaching", "coteaching, "),
-        ("decopling", "decoupling, "),
-        ("S2E", "s2e, "),
-        ("s2e:jocr", "s2e:jocor, "),
-        ("s2e:mentornett", "s2e:mentornet, "),
-    ],
-)
-def test_an_unknown_name_is_refused_with_the_nearest_first(name: str, nearest: str) -> None:
-    with pytest.raises(InvalidInput, match=rf"^`methods` must be one of {nearest}.*, but got '{name}'\.$"):
-        of("standard", name)
-
-
-@pytest.mark.parametrize("name", ["s2e:standard", "s2e:reweight", "s2e:", "s2e:all", "s2e:s2e"])
-def test_what_has_no_keep_rate_cannot_be_searched_for(name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"must be one of (s2e:(mentornet|coteaching\+?|jocor)(, )?){4}, but got"):
-        of(name)
-
-
-@pytest.mark.parametrize("names", [("{}",), ("{}", "all"), ("all", "{}")], ids=["alone", "before all", "after all"])
-@pytest.mark.parametrize("name", [*KEEP_RATE, "reweight"])
-def test_a_method_that_is_named_must_be_able_to_take_part(name: str, names: tuple[str, ...]) -> None:
-    unknown = [setting(noise_rate=None, validation="noisy")]
-    reason = NEEDS_CLEAN if name == "reweight" else NEEDS_RATE
-    with pytest.raises(InvalidInput, match=rf"^{name.replace('+', '.')} {reason}\.$"):
-        of(*(each.format(name) for each in names), settings=unknown)
-
-
-def test_every_setting_must_give_what_a_method_needs() -> None:
-    known, unknown, noisy = setting(), setting(noise_rate=None), setting(validation="noisy")
-    for settings in ([known, unknown], [unknown, known]):
-        with pytest.raises(InvalidInput, match="mentornet needs a noise rate"):
-            of("mentornet", settings=settings)
-        assert of("mentornet", "reweight", settings=settings, told=0.0)
-    for settings in ([known, noisy], [noisy, known]):
-        with pytest.raises(InvalidInput, match="reweight needs clean"):
-            of("reweight", settings=settings, told=0.3)
-
-
-def test_labels_that_are_known_to_be_right_have_a_noise_rate_too() -> None:
-    assert of("mentornet", settings=[setting(noise_rate=0.0)])
-
-
-def test_a_searched_schedule_needs_no_noise_rate() -> None:
-    assert of("s2e", "s2e:mentornet", settings=[setting(noise_rate=None, validation="noisy")])
-
-
 # Options that cannot be
 
 
@@ -988,72 +896,3 @@ def test_one_seed_that_diverges_does_not_spoil_the_other_seeds(
     assert (first.diverged, second.diverged) == (True, False)
     np.testing.assert_array_equal(second.accuracy, outcomes(whole[0])["pair:0.4", "reweight", 1].accuracy)
     assert result(run)["summary"][0]["diverged"] == 1
-
-
-# The ledger
-
-
-def an_outcome(noise: str = "pair:0.4", name: str = "standard", seed: int = 0, value: float = 0.5) -> Outcome:
-    curve = np.full(3, value)
-    return Outcome(noise, name, seed, "test", curve, curve, curve, curve, curve, curve, None, False)
-
-
-def keys(found: Sequence[Outcome]) -> list[tuple[str, str, int]]:
-    return [(one.noise, one.method, one.seed) for one in found]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path / "run", {"command": "compare"})
-
-
-def test_a_new_ledger_is_empty_and_lacks_everything(run: Run) -> None:
-    ledger = Ledger.of(run)
-    assert not ledger.outcomes
-    assert ledger.lacks(setting(), Contestant("standard", Standard()))
-    assert ledger.in_order([], []) == []
-
-
-def test_a_ledger_comes_back_as_it_was_written(run: Run) -> None:
-    matrix = np.eye(3)
-    ledger = Ledger.of(run)
-    ledger.add([an_outcome(), an_outcome(seed=1)], {"pair:0.4/f-correction/0": matrix})
-    ledger.add([an_outcome(name="jocor")], {"pair:0.4/f-correction/1": 2 * matrix})
-    again = Ledger.of(run)
-    assert keys(again.outcomes) == [("pair:0.4", "standard", 0), ("pair:0.4", "standard", 1), ("pair:0.4", "jocor", 0)]
-    assert list(again.transitions) == ["pair:0.4/f-correction/0", "pair:0.4/f-correction/1"]
-    np.testing.assert_array_equal(again.transitions["pair:0.4/f-correction/1"], 2 * matrix)
-
-
-def test_a_training_is_told_by_its_noise_its_method_and_its_seed(run: Run) -> None:
-    ledger = Ledger.of(run)
-    ledger.add([an_outcome("pair:0.3", "standard", 0)], {})
-    standard, jocor = Contestant("standard", Standard()), Contestant("jocor", JoCoR())
-    here = setting()
-    assert not ledger.lacks(here, standard)
-    assert ledger.lacks(here, jocor)
-    assert ledger.lacks(replace(here, draw=1), standard)
-    assert ledger.lacks(replace(here, noise="none"), standard)
-
-
-def test_what_is_in_a_ledger_stays_as_it_is(run: Run) -> None:
-    ledger = Ledger.of(run)
-    ledger.add([an_outcome(value=0.5)], {})
-    ledger.add([an_outcome(value=0.7), an_outcome(seed=1)], {})
-    for found in (ledger, Ledger.of(run)):
-        assert [(one.seed, one.accuracy[0]) for one in found.outcomes] == [(0, 0.5), (1, 0.5)]
-
-
-def test_outcomes_come_in_the_order_of_what_was_asked_for(run: Run) -> None:
-    ledger = Ledger.of(run)
-    done = [("b", "jocor", 1), ("a", "old", 0), ("a", "standard", 10), ("a", "standard", 2), ("b", "s2e", 0)]
-    ledger.add([an_outcome(*each) for each in [*done, ("a", "jocor", 0)]], {})
-    asked = [Contestant("s2e", Coteaching(), True), Contestant("standard", Standard()), Contestant("jocor", JoCoR())]
-    assert keys(ledger.in_order(asked, ["b", "a"])) == [
-        ("b", "s2e", 0),
-        ("b", "jocor", 1),
-        ("a", "standard", 2),
-        ("a", "standard", 10),
-        ("a", "jocor", 0),
-        ("a", "old", 0),
-    ]

@@ -323,7 +323,7 @@ def searched() -> tuple[optuna.Study, list[Progress], list[GenerationDone]]:
     return study, seen, done
 
 
-def test_stopped_trials_have_fewer_epochs_and_no_value(searched: Any) -> None:
+def test_stopped_trials_have_fewer_epochs_and_hold_what_was_reported_of_them(searched: Any) -> None:
     study, _, _ = searched
     ends = ends_of(study)
     assert {state for state, _ in ends} == {TrialState.PRUNED, TrialState.COMPLETE}
