@@ -46,7 +46,7 @@ SHORT = 9
 """Epochs of the trainings that are real; those are stopped after 1 or 3 of them."""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -316,7 +316,6 @@ def a_task(**changes: Any) -> Task:
 
 @pytest.fixture(scope="module")
 def searched() -> tuple[optuna.Study, list[Progress], list[GenerationDone]]:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     study, seen, done = a_study(), list[Progress](), list[GenerationDone]()
     plan = a_plan(7, epochs=SHORT)
     search_schedule(a_task(), plan, study, on_epoch=seen.append, on_generation=done.append)

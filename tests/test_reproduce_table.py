@@ -154,6 +154,11 @@ def test_each_round_trains_what_was_promising_after_all_before_it(data: str, who
         accuracy = np.concatenate([accuracy, made_up.found_accuracy[place, its_own]])
 
 
+def test_what_a_table_holds_of_a_found_point_is_what_was_trained(whole: Run) -> None:
+    kept = [whole.read_arrays(f"found-{turn}.npz")["points"] for turn in range(ROUNDS)]
+    np.testing.assert_array_equal(table(whole).found, np.concatenate(kept, axis=1))
+
+
 def test_a_table_says_what_made_it(data: str, whole: Run) -> None:
     about, config = table(whole).about, whole.read_json("config.json")
     assert about["versions"] == config["versions"]

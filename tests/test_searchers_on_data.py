@@ -38,6 +38,14 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _hasty() -> Iterator[None]:
     event.listen(Engine, "connect", trust_the_machine)
     yield
@@ -83,7 +91,6 @@ def trained(data: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.parametrize("sampler", TRAINED_FOR_REAL)
 def test_searches_on_data_are_those_that_run_alone(sampler: str, trained: Run, data: str) -> None:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     budget = 4 if sampler == "random" else 3
     for noise in NOISES:
         training = TrainingOptions(data, noise, "clean", None, 5, epochs=4, batch_size=32)

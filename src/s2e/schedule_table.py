@@ -7,7 +7,6 @@ points under each noise setting.
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.records import LAST_EPOCHS
+from s2e.runs import Run
 
 Floats = NDArray[np.float64]
 
@@ -76,29 +76,51 @@ class ScheduleTable:
         Accuracies become counts of right predictions, so that nothing is rounded.
         """
         judged = int(self.about["judged"])
+        count = np.min_scalar_type(judged)  # the smallest type that holds it
         about = json.dumps({**self.about, "space": self.space, "noises": self.noises})
         return {
             "points": np.rint(self.points * FINEST).astype(np.uint16),
-            "accuracy": np.rint(self.accuracy * judged).astype(np.uint16),
-            "again": np.rint(self.again * judged).astype(np.uint16),
+            "accuracy": np.rint(self.accuracy * judged).astype(count),
+            "again": np.rint(self.again * judged).astype(count),
             "found": np.rint(self.found * FINEST).astype(np.uint16),
-            "found_accuracy": np.rint(self.found_accuracy * judged).astype(np.uint16),
+            "found_accuracy": np.rint(self.found_accuracy * judged).astype(count),
             "about": np.frombuffer(about.encode(), dtype=np.uint8),
         }
 
     @classmethod
     def read(cls, path: Path) -> ScheduleTable:
         """Read a file of what `arrays` returned."""
+        if not path.is_file():
+            raise UnreadableData(f"{str(path)!r} is not a table of schedules: there is no such file.")
+        stored = Run(path.parent).read_arrays(path.name)
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                about = json.loads(stored["about"].tobytes())
-                judged = int(about["judged"])
-                points, found = (stored[name] / FINEST for name in ("points", "found"))
-                accuracies = [stored[name] / judged for name in ("accuracy", "again", "found_accuracy")]
-                space, noises = about.pop("space"), tuple(about.pop("noises"))
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as problem:
-            raise UnreadableData(f"{str(path)!r} is not a table of schedules: {problem}") from problem
-        return cls(space, noises, points, accuracies[0], accuracies[1], found, accuracies[2], about)
+            about = json.loads(stored["about"].tobytes())
+            judged = int(about["judged"])
+            if judged < 1:
+                raise ValueError(f"`judged` must be at least 1, but got {judged}")
+            points, found = (stored[name] / FINEST for name in ("points", "found"))
+            accuracies = [stored[name] / judged for name in ("accuracy", "again", "found_accuracy")]
+            space, noises = about.pop("space"), tuple(about.pop("noises"))
+            table = cls(space, noises, points, accuracies[0], accuracies[1], found, accuracies[2], about)
+            table._check_shapes()
+        except (KeyError, TypeError, ValueError) as problem:
+            raise UnreadableData(f"{str(path)!r} is not a table of schedules: {problem}.") from problem
+        return table
+
+    def _check_shapes(self) -> None:
+        """Refuse arrays that do not belong together."""
+        settings, (draws, dimension) = len(self.noises), self.points.shape
+        _, repeated, times, epochs = self.again.shape
+        more = self.found.shape[1]
+        shapes = {
+            "accuracy": (settings, draws, epochs),
+            "again": (settings, min(repeated, draws), times, epochs),
+            "found": (settings, more, dimension),
+            "found_accuracy": (settings, more, epochs),
+        }
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"`{name}` must have the shape {shape}, but got {getattr(self, name).shape}")
 
     def _place(self, noise: str) -> int:
         if noise not in self.noises:

@@ -45,21 +45,25 @@ def promising(
     """
     at = landmarks(epochs)
     curves = space.decode(points, epochs, at=at)  # (n, F)
-    scaled = (errors - errors.mean()) / errors.std()
+    spread = errors.std()
+    # The mean of equal errors need not be that error: what is left is rounding, not a difference between curves.
+    scaled = (errors - errors.mean()) / (spread if spread > 1e-12 * np.abs(errors).max() else 1.0)
     some = generator.permutation(len(points))[:FITTED_ON]
     model = Process(curves, scaled, fitted(curves[some], scaled[some], PRIOR))
     best = points[np.argsort(model.mean(curves))[:NEAR]]
     uniform_draws = generator.random((CANDIDATES, space.dimension))
     candidates = np.concatenate([uniform_draws, neighbours(best, CANDIDATES, generator)])
     looked_at = space.decode(candidates, epochs, at=at)
-    likely = np.argsort(model.mean(looked_at))[:LIKELY]  # deviations cost more than means
+    likely = np.argsort(model.mean(looked_at))[: max(LIKELY, count)]  # deviations cost more than means
     candidates, looked_at = candidates[likely], looked_at[likely]
     mean, deviation = model.predict(looked_at)
     chosen: list[int] = []
-    for candidate in np.argsort(mean - deviation):
+    order = np.argsort(mean - deviation)
+    for candidate in order:
         taken = looked_at[chosen]
         if not chosen or np.sqrt(((taken - looked_at[candidate]) ** 2).mean(axis=1)).min() > APART:
             chosen.append(int(candidate))
         if len(chosen) == count:
             break
-    return candidates[chosen]
+    rest = order[~np.isin(order, chosen)]  # for when too few curves differ so much
+    return candidates[[*chosen, *rest[: count - len(chosen)]]]

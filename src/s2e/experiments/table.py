@@ -66,6 +66,10 @@ class TableOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.again <= self.draws or self.draws < 1:
             raise InvalidInput(f"`0 <= again <= draws` must hold, but got again={self.again}, draws={self.draws}.")
+        if self.times < 1:
+            raise InvalidInput(f"`times` must be at least 1, but got {self.times}.")
+        if self.rounds < 0:
+            raise InvalidInput(f"`rounds` must be at least 0, but got {self.rounds}.")
         if self.together < len(self.noises):
             raise InvalidInput(f"`together` must be at least {len(self.noises)}, but got {self.together}.")
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 from sklearn.ensemble import ExtraTreesRegressor
 
+from s2e.errors import InvalidInput
 from s2e.records import Curves
 from s2e.schedule_table import ScheduleTable, score
 from s2e.searching import Stop
@@ -81,6 +82,8 @@ class Tabled:
         self._draws = len(table.points)
         self._forest = Forest(self._schedules, self._errors)
         again = table.errors_again(noise)  # (r, 1 + m)
+        if again.shape[0] < 1 or again.shape[1] < 2:
+            raise InvalidInput("`table` must hold draws that were trained several times, but got none: see --again.")
         again = again[np.argsort(again.mean(axis=1))]
         self._again = again.mean(axis=1)  # (r,) in ascending order
         self._variances = again.var(axis=1, ddof=1)  # (r,)
