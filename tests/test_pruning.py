@@ -388,8 +388,8 @@ def test_a_search_that_stops_trainings_finds_beside_others_what_it_finds_alone()
     def searches() -> list[Search]:
         return [
             Search(a_plan(3, epochs=SHORT, sampler="random"), a_study("a")),
-            Search(a_plan(4, epochs=SHORT, seed=1), a_study("b"), method=Coteaching()),
-            Search(a_plan(5, epochs=SHORT, seed=2), a_study("c"), labels=blobs(seed=0).clean_labels),
+            Search(a_plan(8, epochs=SHORT, seed=1), a_study("b"), method=Coteaching()),
+            Search(a_plan(9, epochs=SHORT, seed=2), a_study("c"), labels=blobs(wrong=0.5).labels),
         ]
 
     together, alone = searches(), searches()
@@ -398,5 +398,24 @@ def test_a_search_that_stops_trainings_finds_beside_others_what_it_finds_alone()
         (by_itself,) = search_schedules(a_task(), [other])
         assert everything(one.study) == everything(other.study)
         assert its.trial == by_itself.trial
-    assert any(trial.state == TrialState.PRUNED for trial in together[2].study.trials)
+    assert any(trial.state == TrialState.PRUNED for one in together[1:] for trial in one.study.trials)
     assert all(trial.state == TrialState.COMPLETE for trial in together[0].study.trials)
+
+
+@pytest.mark.parametrize("epochs", [27, 40, 80, 100, 200])
+def test_hyperband_has_four_brackets_the_last_of_which_stops_nobody(epochs: int) -> None:
+    how = a_plan(epochs=epochs).algorithm
+    study = open_study(None, f"brackets of {epochs}", {})
+    for number in range(60):  # each worse than all before it: whoever is asked about is stopped
+        trial = study.ask()
+        for rung in how.rungs:
+            trial.report(number, rung)
+            if how.pruner is not None and how.pruner.prune(study, study.get_trials(deepcopy=False)[number]):
+                break
+        study.tell(trial, float(number))
+    stopped_after = {trial.last_step for trial in study.trials[12:]}
+    assert len(how.rungs) == 3
+    assert how.rungs[-1] < epochs / 2
+    assert stopped_after == {*how.rungs}
+    whole = [trial for trial in study.trials[12:] if len(trial.intermediate_values) == 3]
+    assert any("completed_rung_0" not in trial.system_attrs for trial in whole), "the last bracket asks nobody"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from command_line import assert_refused, s2e
-from s2e import experiments
 from s2e.cli import reproduce
 from s2e.errors import InvalidInput
+from s2e.experiments import convergence
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +31,9 @@ def test_reproduce_writes_or_prints_the_numbers_of_the_convergence_claims() -> N
 
 
 def test_the_seed_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiments, "reproduced", lambda what, seed: {"what": what, "seed": seed})
+    monkeypatch.setattr(convergence, "convergence", lambda seed: {"seed": seed})
     shown = json.loads(s2e("reproduce", "convergence", "--seed", "7").stdout)
-    assert shown == {"what": "convergence", "seed": 7}
+    assert shown == {"seed": 7}
 
 
 def test_without_a_name_help_is_shown() -> None:

@@ -324,7 +324,10 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(table_file: str) ->
     assert_refused(s2e(*SMALL, *on, "--samplers", "random,random"), "`samplers` must name each algorithm once")
     noises = ["--noise", NOISES[0], "--noise", "pair:0.3"]
     assert_refused(s2e(*SMALL, *on, *noises), f"`noise` must be one of {', '.join(NOISES)}, but got 'pair:0.3'")
-    assert_refused(s2e(*COMMAND, *on, "--repeats", "0"), "`repeats` must be at least 1")
+    for option in ("repeats", "trials", "random_trials", "generation"):
+        refused = s2e(*COMMAND, *on, f"--{option.replace('_', '-')}", "0", "--out", "none")
+        assert_refused(refused, f"`{option}` must be at least 1")
+    assert not Path("none").exists()
     assert_refused(s2e(*SMALL, "--on", "table:nowhere.npz"), "'nowhere.npz' is not a table of schedules")
     assert_refused(s2e(*SMALL, "--on", "nowhere.npz"), "nowhere.npz")
     clusters()
@@ -335,7 +338,7 @@ def test_a_file_that_is_no_table_is_refused(work: Path) -> None:
     (work / "text.npz").write_text("no table")
     np.savez(work / "other.npz", points=np.zeros(3))
     for name in ("text.npz", "other.npz"):
-        with pytest.raises(UnreadableData, match="is not a table of schedules"):
+        with pytest.raises(UnreadableData, match=f"'{name}' (could not be read|is not a table of schedules)"):
             compared(on_table(name), "run")
     assert not Path("run").exists()
 

@@ -31,11 +31,10 @@ from s2e.experiments.tabled import Tabled
 from s2e.experiments.traces import Trace, averaged, compared, rows
 from s2e.outcomes import csv_text
 from s2e.runs import CONFIG, Run
-from s2e.samplers import SAMPLERS, algorithm
+from s2e.samplers import SAMPLERS
 from s2e.schedule_table import ScheduleTable, published
 from s2e.searching import TRAINED, Search, SearchPlan, epochs_left, finished, run_generations, search_schedules
 from s2e.seeds import derive
-from s2e.spaces import space
 from s2e.studies import open_study
 from s2e.workplace import Place, Watch, begin, ending
 
@@ -79,12 +78,13 @@ class SearchersOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise InvalidInput(f"`repeats` must be at least 1, but got {self.repeats}.")
+        for name in ("repeats", "trials", "random_trials", "generation"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
         if not self.samplers or len(set(self.samplers)) < len(self.samplers):
             raise InvalidInput(f"`samplers` must name each algorithm once, but got {', '.join(self.samplers)}.")
         for sampler in self.samplers:  # a wrong one is refused before anything is begun
-            algorithm(sampler, space(self.space), self.epochs, self.generation)
+            self.plan(sampler, 0, self.epochs)
 
     @property
     def budgets(self) -> dict[str, int]:

@@ -80,8 +80,9 @@ def _optuna(build: SamplerFactory) -> Callable[[Space, int, int], Algorithm]:
 
 def _hyperband(space: Space, epochs: int, generation: int) -> Algorithm:  # noqa: ARG001
     shortest = max(1, round(epochs / REDUCTION ** (BRACKETS - 1)))
-    pruner = HyperbandPruner(min_resource=shortest, max_resource=epochs, reduction_factor=REDUCTION)
-    rungs = [shortest * REDUCTION**rung for rung in range(BRACKETS)]
+    longest = shortest * REDUCTION ** (BRACKETS - 1)  # T but for rounding: the last bracket's rung, where nobody stops
+    pruner = HyperbandPruner(min_resource=shortest, max_resource=longest, reduction_factor=REDUCTION)
+    rungs = [shortest * REDUCTION**rung for rung in range(BRACKETS - 1)]
     return Algorithm(
         lambda seed: RandomSampler(seed=seed % 2**32), pruner, tuple(epoch for epoch in rungs if epoch < epochs)
     )
