@@ -47,7 +47,7 @@ PATIENCE_S = 60
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty directory, and draw figures only where they are looked at."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(spaces, "_rendered", lambda *_: b"")
+    monkeypatch.setattr(spaces, "rendered", lambda *_: b"")
     return tmp_path
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from conftest import TRANSITION, blobs, member, small_mlp, task
-from s2e import stages, training
+from s2e import crew, stages
 from s2e.data import LabelledData
 from s2e.methods import Coteaching, ForwardCorrection, MentorNet, Standard
 from s2e.population import BestEpochs, Population
@@ -58,7 +58,7 @@ class Watched:
             self.members.append(list(members))
             return train_population(task, members, **named)
 
-        monkeypatch.setattr(training, "Population", Kept)
+        monkeypatch.setattr(crew, "Population", Kept)
         monkeypatch.setattr(stages, "train_population", trained)
 
     def states_of(self, task: Task, members: Sequence[Member]) -> tuple[Trained, list[dict[str, Tensor]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -420,6 +421,19 @@ def test_members_in_several_threads_train_as_in_one(network, train_data, valid_d
     assert {len(progress.places) for progress in told} == {len(ALL_METHODS)}  # two halves
     torch.set_num_threads(1)
     assert_same(several, train_population(shared, all_methods_together()))
+
+
+def test_initial_weights_do_not_depend_on_a_thread_that_trains_already(train_data, two_threads):
+    def slow_to_build():
+        first = nn.Linear(6, 8)
+        time.sleep(0.05)
+        return nn.Sequential(first, nn.ReLU(), nn.Linear(8, 4))
+
+    shared = task(train_data, Coteaching(), network=slow_to_build)
+    members = [member(seed=seed) for seed in (1, 2, 3)]  # two for one thread, one for the other, which is ready first
+    several = train_population(shared, members)
+    torch.set_num_threads(1)
+    assert_same(several, train_population(shared, members))
 
 
 def test_networks_that_draw_random_numbers_are_not_spread_over_threads(train_data, two_threads):

@@ -206,7 +206,8 @@ class Population:
     def _seed_draws(self, row: int, forwards: int) -> None:
         """Make what a network draws on a CPU (dropout) its own, whoever else is in the population."""
         if self._template.training and self.device.type == "cpu":
-            torch.default_generator.manual_seed((self.seeds[row] + 0x9E3779B97F4A7C15 * forwards) % 2**63)
+            with _ONE_AT_A_TIME:  # another thread may be drawing initial weights from the one random state there is
+                torch.default_generator.manual_seed((self.seeds[row] + 0x9E3779B97F4A7C15 * forwards) % 2**63)
 
     def _copied_buffers(self, rows: slice) -> dict[str, Tensor]:
         return {name: tensor[rows].clone() for name, tensor in self.buffers.items()}
@@ -290,9 +291,9 @@ def _change(
     def of(given: Mapping[str, Tensor]) -> Tensor:
         return logits(given, {name: tensor.clone() for name, tensor in buffers.items()})
 
-    with _ONE_AT_A_TIME:
+    # One thread at a time: torch counts how deep products are nested for the whole process, not for each thread.
+    with _ONE_AT_A_TIME, torch.no_grad():
         _prepare_forward_differentiation()
-    with torch.no_grad():
         change: Tensor = jvp(of, (weights,), (direction,))[1]
     return change
 
