@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2e import datasets, schedules
-from s2e.data import LabelledData
+from s2e.data import LabelledData, fingerprint
 from s2e.devices import device_of
 from s2e.errors import InvalidInput
 from s2e.methods import method
@@ -78,6 +78,11 @@ class Bench:
     task: Task
     labels: dict[str, NDArray[np.int64]]
     test: LabelledData | None
+
+    def fingerprint(self) -> str:
+        """Tell what a search is handed from other data: the labels of every setting, and validation."""
+        noisy = [replace(self.task.train, labels=labels) for labels in self.labels.values()]
+        return fingerprint(*noisy, *self.task.evaluate.values())
 
 
 def bench(options: TrainingOptions, noises: Sequence[str], root: Path, device: str) -> Bench:

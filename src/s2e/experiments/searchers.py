@@ -22,7 +22,6 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from s2e.bench import TrainingOptions, bench, network_name
-from s2e.data import fingerprint
 from s2e.drawing import rendered
 from s2e.errors import InvalidInput
 from s2e.experiments.search_figures import draw_searches
@@ -210,7 +209,7 @@ def _on_data(options: SearchersOptions, place: Place, watch: Watch, began: float
     on = bench(training, noises, place.root, place.device)
     about = {
         "network": network_name(options.network, on.task.train),
-        "data_fingerprint": fingerprint(on.task.train, *on.task.evaluate.values()),
+        "data_fingerprint": on.fingerprint(),
     }
     run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=CHANGEABLE)
     with run.locked():

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.bench import Bench, TrainingOptions, bench, network_name
-from s2e.data import fingerprint
 from s2e.errors import InvalidInput
 from s2e.experiments.promising import promising
 from s2e.runs import CONFIG, Run
@@ -96,7 +95,7 @@ def build_table(options: TableOptions, place: Place, watch: Watch, *, resume: bo
     valid = on.task.evaluate[VALIDATION]
     about = {
         "network": network_name(options.network, on.task.train),
-        "data_fingerprint": fingerprint(on.task.train, valid),
+        "data_fingerprint": on.fingerprint(),
     }
     run, config = begin("reproduce table", options, about, place, resume=resume)
     points = drawn(options.draws, known.dimension, derive(options.seed, "draws"))  # (n, D)
