@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from s2e.optimizer import StackedAdam, _MaskedGroup, learning_plan
+from s2e.optimizer import StackedAdam, learning_plan
 
 CPU = torch.device("cpu")
 RATES = (1e-3, 1e-3, 3e-2, 1e-3, 1e-3, 1e-2)  # neighbours that agree, and equal ones that are no neighbours
+WAYS = [pytest.param(True, id="at once"), pytest.param(False, id="row by row")]
 SHAPES = ((16, 3), (10,), (7,), (1,), (), (5, 4, 2), (32,))
 
 
@@ -22,10 +23,10 @@ def drawn(seed, shapes=SHAPES, rows=6):
     ]
 
 
-def stepped(parameters, rates, gradients_of_steps, plans=()):
+def stepped(parameters, rates, gradients_of_steps, plans=(), *, at_once=False):
     """Take steps on copies of the parameters, by the plan of each step if there is one."""
     own = [parameter.clone() for parameter in parameters]
-    optimizer = StackedAdam(own, rates, CPU)
+    optimizer = StackedAdam(own, rates, CPU, at_once=at_once)
     for step, gradients in enumerate(gradients_of_steps):
         if plans:
             optimizer.plan(*plans[step])
@@ -45,10 +46,11 @@ def slow_adam(start, rate, gradients, plans):
     return weight
 
 
-def test_each_row_equals_torchs_adam_on_that_network_alone():
+@pytest.mark.parametrize("at_once", WAYS)
+def test_each_row_equals_torchs_adam_on_that_network_alone(at_once):
     start, steps = drawn(0), [drawn(seed) for seed in range(1, 7)]
     plans = [(1.0, 0.9), (1.0, 0.9), (0.75, 0.1), (0.5, 0.1), (0.25, 0.1), (0.25, 0.1)]
-    found = stepped(start, RATES, steps, plans)
+    found = stepped(start, RATES, steps, plans, at_once=at_once)
     for row, rate in enumerate(RATES):
         network = [tensor[row].clone().requires_grad_() for tensor in start]
         adam = torch.optim.Adam(network, lr=rate)
@@ -61,10 +63,11 @@ def test_each_row_equals_torchs_adam_on_that_network_alone():
             torch.testing.assert_close(stacked[row], parameter.detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_each_row_equals_the_formulas_of_adams_paper():
+@pytest.mark.parametrize("at_once", WAYS)
+def test_each_row_equals_the_formulas_of_adams_paper(at_once):
     start, steps = drawn(0), [drawn(seed) for seed in range(1, 5)]
     plans = [(1.0, 0.9), (1.0, 0.9), (0.5, 0.1), (0.25, 0.1)]
-    found = stepped(start, RATES, steps, plans)
+    found = stepped(start, RATES, steps, plans, at_once=at_once)
     for which, tensor in enumerate(start):
         for row, rate in enumerate(RATES):
             expected = slow_adam(tensor[row], rate, [gradients[which][row] for gradients in steps], plans)
@@ -160,7 +163,6 @@ def test_a_factor_of_0_stands_still_and_a_new_factor_replaces_the_old():
     optimizer.plan(0.5, 0.9)  # half of the member's rate, not half of nothing
     optimizer.update([torch.ones(2, 3)])
     torch.testing.assert_close(parameter, torch.tensor([[-0.05] * 3, [-0.1] * 3]))
-    assert optimizer.beta1 == 0.9
 
 
 def test_a_row_that_is_not_finite_stays_alone():
@@ -190,47 +192,24 @@ STEPPING = torch.tensor(  # one line for each step
         [True, False, True, True, True, False],
     ]
 )
-MAY_REST = [True] * 6
 
 
-class Masked:
-    """What CUDA uses for rows that may rest, as an optimizer: groups of neighbours with one rate."""
-
-    def __init__(self, parameters, rates, device, may_rest):
-        assert all(may_rest)
-        groups = [[0, 1], [2], [3, 4], [5]]
-        assert all(len({rates[row] for row in rows}) == 1 for rows in groups)
-        moments = [(one.detach(), torch.zeros_like(one), torch.zeros_like(one)) for one in parameters]
-        self._groups = [_MaskedGroup(moments, rows, rates[rows[0]], device) for rows in groups]
-        self.beta1 = 0.9
-
-    def plan(self, factor, beta1):
-        self.beta1 = beta1
-        for group in self._groups:
-            group.scale(factor)
-
-    @torch.no_grad()
-    def update(self, gradients, stepping=None):
-        for group in self._groups:
-            group.update(gradients, self.beta1, stepping)
-
-
-def resting(kind, start, gradients_of_steps, stepping=STEPPING):
+def resting(at_once, start, gradients_of_steps, stepping=STEPPING):
     """Take steps in which some rows rest, on copies of the parameters."""
     own = [parameter.clone() for parameter in start]
-    optimizer = kind(own, RATES, CPU, MAY_REST)
+    optimizer = StackedAdam(own, RATES, CPU, at_once=at_once)
     for gradients, plan, steps in zip(gradients_of_steps, PLANS, stepping, strict=True):
         optimizer.plan(*plan)
         optimizer.update(gradients, steps)
     return own
 
 
-@pytest.mark.parametrize("kind", [StackedAdam, Masked])
+@pytest.mark.parametrize("at_once", WAYS)
 @pytest.mark.parametrize("given", ["stacked", "row by row"])
-def test_a_row_that_rests_is_a_network_whose_adam_is_simply_not_stepped(kind, given):
+def test_a_row_that_rests_is_a_network_whose_adam_is_simply_not_stepped(at_once, given):
     start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
     handed = steps if given == "stacked" else [[tuple(gradient) for gradient in step] for step in steps]
-    found = resting(kind, start, handed)
+    found = resting(at_once, start, handed)
     for row, rate in enumerate(RATES):
         network = [tensor[row].clone().requires_grad_() for tensor in start]
         adam = torch.optim.Adam(network, lr=rate)
@@ -246,48 +225,34 @@ def test_a_row_that_rests_is_a_network_whose_adam_is_simply_not_stepped(kind, gi
         assert torch.equal(tensor[5], before[5])  # it never stepped
 
 
-@pytest.mark.parametrize("kind", [StackedAdam, Masked])
-def test_rows_that_never_rest_step_as_those_that_cannot(kind):
+@pytest.mark.parametrize("at_once", WAYS)
+def test_rows_that_never_rest_step_as_those_that_cannot(at_once):
     start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
     plain = stepped(start, RATES, steps, PLANS)
     for stepping in (torch.ones_like(STEPPING), [None] * len(PLANS)):
-        for one, other in zip(resting(kind, start, steps, stepping), plain, strict=True):
+        for one, other in zip(resting(at_once, start, steps, stepping), plain, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [StackedAdam, Masked])
-def test_what_a_resting_row_would_have_stepped_by_does_not_matter(kind):
+@pytest.mark.parametrize("at_once", WAYS)
+def test_what_a_resting_row_would_have_stepped_by_does_not_matter(at_once):
     start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
     broken = [
         [torch.where(row.view(-1, *[1] * (g.ndim - 1)), g, torch.nan) for g in step]
         for step, row in zip(steps, STEPPING, strict=True)
     ]
-    for one, other in zip(resting(kind, start, steps), resting(kind, start, broken), strict=True):
+    for one, other in zip(resting(at_once, start, steps), resting(at_once, start, broken), strict=True):
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("kind", [StackedAdam, Masked])
-def test_a_row_that_rests_does_not_change_its_neighbours_by_a_single_bit(kind):
+@pytest.mark.parametrize("at_once", WAYS)
+def test_a_row_that_rests_does_not_change_its_neighbours_by_a_single_bit(at_once):
     start, steps = drawn(0), [drawn(seed) for seed in range(1, 9)]
     lonely = STEPPING.clone()
     lonely[:, [1, 3, 4, 5]] = False
-    for one, other in zip(resting(kind, start, steps), resting(kind, start, steps, lonely), strict=True):
+    for one, other in zip(resting(at_once, start, steps), resting(at_once, start, steps, lonely), strict=True):
         assert torch.equal(one[[0, 2]], other[[0, 2]])
         assert not torch.equal(one[[1, 4]], other[[1, 4]])
-
-
-def test_rows_that_may_rest_and_rows_that_may_not_have_groups_of_their_own():
-    start, steps = drawn(0), [drawn(seed) for seed in range(1, 4)]
-    may_rest = [False, True, True, False, True, False]
-    stepping = torch.tensor([True, False, True, True, False, True])
-    own = [parameter.clone() for parameter in start]
-    optimizer = StackedAdam(own, RATES, CPU, may_rest)
-    for gradients in steps:
-        optimizer.update(gradients, stepping)
-    plain = stepped(start, RATES, steps)
-    for tensor, before, moved in zip(own, start, plain, strict=True):
-        assert torch.equal(tensor[~stepping], before[~stepping])
-        assert torch.equal(tensor[stepping], moved[stepping])
 
 
 # The learning plan

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from s2e.methods import Objective
-from s2e.records import LAST_EPOCHS, STRETCHES, Curves, Dynamics, Recorder, bytes_per_member
+from s2e.records import LAST_EPOCHS, STRETCHES, Curves, Dynamics, Observed, Recorder, bytes_per_member
 
 CPU = torch.device("cpu")
 CLEAN = torch.tensor([[True, False, True, True], [False, False, True, False]])  # (P, N)
@@ -38,7 +38,7 @@ def recorded_step(recorder, step):
         torch.tensor(step["sample_losses"]),
         torch.tensor(step["selected"], dtype=torch.bool),
     )
-    recorder.record(slice(0, 2), index, objective, torch.tensor(step["predicted"]), LABELS[:, index])
+    recorder.record(index, [Observed(objective, torch.tensor(step["predicted"]), LABELS[:, index])])
 
 
 def recorded(clean=CLEAN, epochs=1, steps=STEPS):

@@ -26,7 +26,9 @@ from s2e.bench import TEST, TrainingOptions, task_of
 from s2e.cli.reproduce_spaces import tables
 from s2e.errors import InvalidInput, RunConflict
 from s2e.experiments import spaces
-from s2e.experiments.spaces import SpacesOptions, best_single, compare_spaces, draw_schedules, schedule_curves
+from s2e.experiments.space_figures import draw_schedules, schedule_curves
+from s2e.experiments.space_results import best_single
+from s2e.experiments.spaces import SpacesOptions, compare_spaces
 from s2e.experiments.table import NOISES
 from s2e.preparation import DataOptions, corrupt_and_split
 from s2e.runs import CONFIG, Run
@@ -82,7 +84,7 @@ def made(given: SpacesOptions, path: Path | str, *, resume: bool = False) -> Run
 
 
 def contents(run: Run) -> dict[str, bytes]:
-    return {name: (run.path / name).read_bytes() for name in ("results.csv", "schedules.json")}
+    return {name: (run.path / name).read_bytes() for name in ("results.csv", "summary.csv", "schedules.json")}
 
 
 def table(run: Run) -> list[dict[str, str]]:
@@ -166,16 +168,19 @@ def test_there_is_one_row_for_each_noise_setting_space_and_seed_and_the_summary_
     wanted = [(noise, space, str(seed)) for noise in TWO_NOISES for space in SPACES for seed in range(2)]
     assert [(row["noise"], row["space"], row["seed"]) for row in rows] == wanted
     result, found = whole.read_json("result.json"), found_in(whole)
-    assert len(result["summary"]) == len(TWO_NOISES) * len(SPACES)
-    for summed in result["summary"]:
-        key = summed["noise"], summed["space"]
+    assert len(result["summary"]) == len(TWO_NOISES) * (len(SPACES) + 1)
+    for summed, in_its_set in zip(result["summary"], result["by_set"], strict=True):
+        space = result["single"][summed["noise"]][0] if summed["space"] == "single" else summed["space"]
+        key = summed["noise"], space
         own = [row for row in rows if (row["noise"], row["space"]) == key]
         for figure in ("last_10_epochs", "best_epoch"):
             values = [float(row[figure]) for row in own]
             assert summed[figure]["mean"] == pytest.approx(statistics.mean(values), abs=1e-5)
             assert summed[figure]["std"] == pytest.approx(statistics.stdev(values), abs=1e-5)
-        assert summed["best_trial"] == found[key]["trial"]
-        assert summed["validation_accuracy"] == found[key]["validation_accuracy"]
+            assert in_its_set[figure] == summed[figure]  # there is one set only
+        assert (in_its_set["noise"], in_its_set["space"]) == (summed["noise"], summed["space"])
+        assert in_its_set["best_trial"] == found[key]["trial"]
+        assert in_its_set["validation_accuracy"] == summed["validation_accuracy"] == found[key]["validation_accuracy"]
 
 
 def test_every_space_has_as_many_draws_of_the_same_numbers_under_every_noise_setting(whole: Run) -> None:
@@ -234,7 +239,7 @@ def test_single_is_the_best_of_four_by_validation_and_the_first_of_equals() -> N
 
 def test_the_run_takes_the_best_single_space_of_each_noise_setting(whole: Run) -> None:
     chosen = found_in(whole)
-    for noise, space in whole.read_json("result.json")["single"].items():
+    for noise, (space,) in whole.read_json("result.json")["single"].items():
         accuracies = [chosen[noise, each]["validation_accuracy"] for each in SINGLES]
         assert SINGLES.index(space) == accuracies.index(max(accuracies))
 
@@ -313,7 +318,7 @@ def test_the_figure_has_a_panel_for_each_noise_setting_and_a_line_for_each_space
     curves = schedule_curves(chosen, single, TWO_NOISES)
     spaces_drawn = [curve.methods[0] for curve in curves]
     assert spaces_drawn == ["coteaching", "single", "rbf", "mlp", "s2e"] * 2
-    figure = draw_schedules(curves)
+    figure = draw_schedules([curves])
     for axes, noise in zip(figure.axes, TWO_NOISES, strict=True):
         shown = [float(line.get_ydata()[0]) for line in axes.lines]
         assert shown == [rates[each] for each in ("coteaching", single[noise], "rbf", "mlp", "s2e")]
@@ -326,20 +331,26 @@ def test_the_figure_has_a_panel_for_each_noise_setting_and_a_line_for_each_space
 
 def result(**changes: Any) -> dict[str, Any]:
     """A result in which every space under every noise setting has a figure of its own."""
+    single = {"pair:0.4": ["single-3"], "symmetric:0.3": ["single-1"]}
     summary = [
-        {"noise": noise, "space": space, "seeds": 2, "diverged": 0}
+        {"noise": noise, "space": space, "sets": 1, "seeds": 2, "diverged": 0}
         | {"last_10_epochs": {"mean": 0.1 * which + 0.01 * place, "std": 0.001}}
         | {"best_epoch": {"mean": 0.5 + 0.1 * which + 0.01 * place, "std": None}}
         for which, noise in enumerate(TWO_NOISES)
         for place, space in enumerate(SPACES)
     ]
-    single = {"pair:0.4": "single-3", "symmetric:0.3": "single-1"}
-    about = {"draws": 50, "seeds": 2, "epochs": 200, "seconds": 9.0, "device": "cpu"}
+    summary += [{**row, "space": "single"} for row in summary if row["space"] == single[row["noise"]][0]]
+    others = [
+        {"noise": noise, "space": space, "mean": 0.01 * sign * place, "standard_error": None}
+        for noise, sign in zip(TWO_NOISES, (1, -1), strict=True)
+        for place, space in enumerate(["coteaching", "single", "rbf", "mlp"])
+    ]
+    about = {"s2e_minus": others, "draws": 50, "sets": 1, "seeds": 2, "epochs": 200, "seconds": 9.0, "device": "cpu"}
     return {"summary": summary, "single": single, **about, **changes}
 
 
 def test_the_tables_have_the_spaces_as_rows_and_the_noise_settings_as_columns() -> None:
-    last, best = tables(result())
+    last, _, best = tables(result())
     assert (str(last.title), str(best.title)) == ("test accuracy, last 10 epochs", "test accuracy, best epoch")
     assert [str(column.header) for column in last.columns] == ["space", "pair noise, 40%", "symmetric noise, 30%"]
     cells = [[str(cell) for cell in column.cells] for column in last.columns]
@@ -353,14 +364,15 @@ def test_the_tables_have_the_spaces_as_rows_and_the_noise_settings_as_columns() 
     assert "the epoch is chosen by the test data" in str(best.caption)
     assert "mean ± standard deviation over 2 seeds" in str(best.caption)
     assert "diverged" not in str(best.caption)
-    assert "one seed;" in str(tables(result(seeds=1))[1].caption)
+    assert "one seed;" in str(tables(result(seeds=1))[2].caption)
     assert str(tables(result(epochs=4))[0].title).endswith("last 4 epochs")
 
 
 def test_a_training_that_diverged_is_told_of() -> None:
     summary = result()["summary"]
-    summary[3]["diverged"] = 1
-    caption = str(tables(result(summary=summary))[1].caption)
+    for row in summary:
+        row["diverged"] = int(row["space"] in ("single-2", "single") and row["noise"] == "pair:0.4")
+    caption = str(tables(result(summary=summary))[2].caption)
     assert "diverged, counted as 0 over the last epochs: single-2 1 of 2 (pair:0.4)\n" in caption
 
 
@@ -368,10 +380,10 @@ def test_the_command_prints_tables_or_json_and_hands_its_options_on(data: str) -
     changed = ["--learning-rate", "0.002", "--network", "mlp", "--seed", "3", "--together", "99", "--device", "cpu"]
     shown = s2e("reproduce", "spaces", "--data", data, *SMALL, *changed, "--out", "run")
     assert shown.exit_code == 0, shown.stderr
-    assert shown.stdout.count("│ Co-teaching ") == 2
+    assert shown.stdout.count("│ Co-teaching ") == 3
     assert shown.stdout.endswith("run: run\n")
     begun_with = Run("run").read_json(CONFIG)["options"]
-    wanted = {"draws": 2, "seeds": 2, "together": 99, "network": "mlp", "epochs": 3, "batch_size": 32}
+    wanted = {"draws": 2, "sets": 1, "seeds": 2, "together": 99, "network": "mlp", "epochs": 3, "batch_size": 32}
     assert begun_with == {"data": data, "noises": ["pair:0.4"], **wanted, "learning_rate": 0.002, "seed": 3}
     again = s2e("reproduce", "spaces", "--resume", "--out", "run", "--json")
     numbers = json.loads(again.stdout)
@@ -383,7 +395,7 @@ def test_without_options_it_is_the_papers_table(monkeypatch: pytest.MonkeyPatch)
     asked = []
     monkeypatch.setattr(spaces, "compare_spaces", lambda options, *_, **__: asked.append(options))
     s2e("reproduce", "spaces")
-    assert asked == [SpacesOptions("mnist", NOISES, draws=50, seeds=5, network="auto", epochs=200, seed=0)]
+    assert asked == [SpacesOptions("mnist", NOISES, draws=50, sets=1, seeds=5, network="auto", epochs=200, seed=0)]
     assert asked[0].training_options() == TrainingOptions("mnist", method="coteaching", epochs=200)
 
 
@@ -394,6 +406,7 @@ def test_without_options_it_is_the_papers_table(monkeypatch: pytest.MonkeyPatch)
     ("arguments", "said"),
     [
         (["--draws", "0"], "`draws` must be at least 1, but got 0."),
+        (["--sets", "0"], "`sets` must be at least 1, but got 0."),
         (["--seeds", "0"], "`seeds` must be at least 1, but got 0."),
         (["--together", "0"], "`together` must be at least 1, but got 0."),
         (["--epochs", "0"], "`epochs` must be a positive integer, but got 0."),

@@ -25,6 +25,9 @@ from s2e.records import Curves, Recorder
 from s2e.seeds import derive
 from s2e.tasks import Member, Task, Trained
 
+WORTH_COMPILING = 300_000
+"""Steps times networks from which on a step is compiled: it takes some ten seconds the first time."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Samples:
@@ -86,7 +89,6 @@ class Crew:
             list(population.parameters.values()),
             [member.learning_rate for member in owners],
             task.device,
-            [task.method_of(member).may_select_nothing for member in owners],
         )
         samples = _Samples.of(task, members)
         right = None
@@ -94,7 +96,7 @@ class Crew:
             right = samples.labels == torch.from_numpy(task.train.clean_labels).to(task.device)  # (P, N)
         recorder = Recorder(len(members), len(task.train), task.epochs, right, task.device)
         best = BestEpochs(population, _networks(task, members)) if task.remember_best is not None else None
-        lockstep = _lockstep(task, members, population, optimizer, recorder, samples)
+        lockstep = _lockstep(task, members, population, optimizer, recorder, samples, task.epochs)
         rows = np.arange(len(members))
         return cls(task, members, rows, population, optimizer, recorder, samples, lockstep, best)
 
@@ -103,8 +105,8 @@ class Crew:
         """How many networks each member has."""
         return _networks(self.task, self.members)
 
-    def part(self, places: NDArray[np.int64]) -> Crew:
-        """Go on with some of the members, as they are now."""
+    def part(self, places: NDArray[np.int64], epochs_left: int) -> Crew:
+        """Go on with some of the members, as they are now, for so many epochs."""
         owners = np.repeat(np.arange(len(self.members)), self.networks)  # (G,)
         rows = np.flatnonzero(np.isin(owners, places)).tolist()
         members = [self.members[place] for place in places]
@@ -113,7 +115,7 @@ class Crew:
         recorder = self.recorder.take(places.tolist())
         best = None if self.best is None else self.best.take(places, population)
         samples = _Samples(self.samples.batches, self.samples.labels[places.tolist()], self.samples.clean)
-        lockstep = _lockstep(self.task, members, population, optimizer, recorder, samples)
+        lockstep = _lockstep(self.task, members, population, optimizer, recorder, samples, epochs_left)
         return Crew(self.task, members, self.rows[places], population, optimizer, recorder, samples, lockstep, best)
 
     def outcome(self, curves: Curves, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Trained]:
@@ -140,12 +142,22 @@ def _lockstep(
     optimizer: StackedAdam,
     recorder: Recorder,
     samples: _Samples,
+    epochs: int,
 ) -> Lockstep:
-    """Make one step of everything."""
+    """Make one step of everything, to be taken for so many epochs."""
     parts = _parts(task, members)
     clean = samples.clean if any(Need.CLEAN_SAMPLES in part.method.needs for part in parts) else None
+    steps = epochs * (len(task.train) // task.batch_size)
     return Lockstep(
-        population, parts, optimizer, samples.batches, samples.labels, recorder, clean=clean, use_graph=task.graph
+        population,
+        parts,
+        optimizer,
+        samples.batches,
+        samples.labels,
+        recorder,
+        clean=clean,
+        use_graph=task.graph,
+        fuse=steps * len(population) >= WORTH_COMPILING if task.fuse is None else task.fuse,
     )
 
 

@@ -1,4 +1,4 @@
-"""One training step of a whole population, run eagerly or replayed as a CUDA graph.
+"""One training step of a whole population, run eagerly, or compiled and replayed as a CUDA graph.
 
 Everything that changes while a graph replays (batch order, keep counts, learning rates, sums) lives in device tensors
 that are written in place; everything a graph reads is an attribute here, and so outlives it.
@@ -6,11 +6,8 @@ that are written in place; everything a graph reads is an attribute here, and so
 
 from __future__ import annotations
 
-import gc
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -19,16 +16,8 @@ from s2e.feed import Feed
 from s2e.methods import Batch, Method, Need, Objective
 from s2e.optimizer import StackedAdam
 from s2e.population import Population
-from s2e.records import Recorder
-
-log = logging.getLogger(__name__)
-
-WARM_UP_STEPS = 3
-"""Steps taken eagerly before capture, so that libraries choose their kernels and allocate what they keep."""
-
-
-ROOM_TO_CAPTURE = 1.5
-"""Times the memory of an eager step that must be free before the step is captured."""
+from s2e.records import Observed, Recorder
+from s2e.replay import Replayed
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +62,7 @@ class Lockstep:
         recorder: what to remember of each step.
         clean: where clean batches come from, for methods that need them.
         use_graph: replay the step as a CUDA graph where the device can.
+        fuse: compile the step first; for networks that are vectorised.
     """
 
     def __init__(
@@ -86,6 +76,7 @@ class Lockstep:
         *,
         clean: CleanSamples | None = None,
         use_graph: bool = True,
+        fuse: bool = False,
     ) -> None:
         self._population, self._parts, self._optimizer = population, parts, optimizer
         self._feed, self._labels, self._recorder, self._clean = feed, labels, recorder, clean
@@ -93,12 +84,12 @@ class Lockstep:
         self._keep_rate = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
         self._epoch = torch.zeros((), dtype=torch.int64, device=labels.device)
         self._some_rest = any(part.method.may_select_nothing for part in parts)
-        self._replayed = Replayed(self._step) if use_graph and labels.is_cuda else None
+        self._run: Callable[[], None] = self._step
+        if use_graph and labels.is_cuda:
+            self._run = Replayed(self._step, fuse=lambda: fuse and population.vectorized)
 
     def begin_epoch(self, epoch: Epoch) -> None:
         """Set what holds during an epoch."""
-        if self._replayed is not None and epoch.beta1 != self._optimizer.beta1:
-            self._replayed.forget()  # beta1 is a constant of the captured step
         self._optimizer.plan(epoch.learning_rate_factor, epoch.beta1)
         self._epoch.fill_(epoch.number)
         self._keep.copy_(epoch.keep)
@@ -113,10 +104,7 @@ class Lockstep:
         self._feed.advance()
         if self._clean is not None:
             self._clean.feed.advance()
-        if self._replayed is not None:
-            self._replayed()
-        else:
-            self._step()
+        self._run()
 
     def _step(self) -> None:
         inputs, index = self._feed.batch()
@@ -127,7 +115,7 @@ class Lockstep:
         labels = self._labels.index_select(1, index)  # (P, B)
         flat = self._population.forward(inputs, training=True)  # (G, B, C)
         by_part = flat.split([part.size * part.method.networks for part in self._parts])
-        objectives = []
+        observed = []
         for part, own in zip(self._parts, by_part, strict=True):
             logits = own.unflatten(0, (part.size, part.method.networks))  # (p, M, B, C)
             networks = None
@@ -136,9 +124,9 @@ class Lockstep:
             given, keep = labels[part.members], self._keep[part.members]
             rate = self._keep_rate[part.members]
             batch = Batch(logits, given, keep, rate, self._epoch, part.transition, networks)
-            objective = part.method.objective(batch)
-            objectives.append(objective)
-            self._recorder.record(part.members, index, objective, logits.detach().argmax(dim=-1), given)
+            observed.append(Observed(part.method.objective(batch), logits.detach().argmax(dim=-1), given))
+        self._recorder.record(index, observed)
+        objectives = [one.objective for one in observed]
         loss = torch.stack([objective.loss.sum() for objective in objectives]).sum()
         self._optimizer.update(self._population.gradients(loss), self._stepping(objectives))
 
@@ -195,70 +183,3 @@ class PartNetworks:
         direction = torch.autograd.grad(loss, self._peek.leaves, materialize_grads=True)
         change: Tensor = self._population.change_along(self._rows, self._inputs, direction).unflatten(0, self._shape)
         return change
-
-
-class Replayed:
-    """A function of no arguments that works on fixed device tensors, run eagerly a few times, then as a CUDA graph."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function = function
-        self._eager_runs = 0
-        self._capturable = True
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._stream = _capture_stream(torch.cuda.current_device())
-
-    def __call__(self) -> None:
-        """Run the function once."""
-        if self._graph is None and self._capturable and self._eager_runs >= WARM_UP_STEPS:
-            self._capture()
-        elif self._eager_runs == 0:
-            torch.cuda.reset_peak_memory_stats()
-        if self._graph is not None:
-            self._graph.replay()
-            return
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            self._function()
-        torch.cuda.current_stream().wait_stream(self._stream)
-        self._eager_runs += 1
-
-    def forget(self) -> None:
-        """Capture anew at the next run, because a constant of the function has changed."""
-        self._graph = None
-
-    def _capture(self) -> None:
-        """Capture the function, or find out that it has to go on without."""
-        torch.cuda.synchronize()
-        if not _room_to_capture():
-            self._give_up("too little memory is left for one")
-            return
-        gc.collect()  # now, not while capturing: what is collected may be an earlier graph with its memory
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, stream=self._stream):
-                self._function()
-        except RuntimeError as problem:
-            self._give_up(str(problem).strip().splitlines()[0])
-            torch.cuda.synchronize()
-        else:
-            self._graph = graph
-
-    def _give_up(self, reason: str) -> None:
-        log.warning("this step cannot be captured as a CUDA graph (%s); running it step by step", reason)
-        self._capturable = False
-
-
-def _room_to_capture() -> bool:
-    """Tell whether the memory a step needs for itself is there once more: a captured step has a pool of its own.
-
-    Asked beforehand: a capture that runs out of memory leaves the allocator in a state it does not recover from.
-    """
-    needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
-    torch.cuda.empty_cache()
-    return torch.cuda.mem_get_info()[0] >= ROOM_TO_CAPTURE * needed
-
-
-@cache
-def _capture_stream(device: int) -> torch.cuda.Stream:
-    """One stream for all captures on a device: the libraries keep a workspace for every stream they have ever seen."""
-    return torch.cuda.Stream(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,16 +30,17 @@ def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
 
 
 class StackedAdam:
-    """Adam on tensors (G, ...) whose row g has its own learning rate.
+    """Adam on tensors (G, ...) whose row g has its own learning rate, and its own count of steps.
 
-    Neighbouring rows with the same rate are updated by one fused call; nothing is updated across rows. On CUDA the
-    rates live in device tensors, so a captured step sees every change; `beta1` is a constant of the captured step.
+    On a CPU rows are updated one by one, by torch's fused kernel. Elsewhere all are updated at once by plain operations
+    on device tensors, without a choice made on the host: a compiler makes one pass over memory of them, and what
+    changes between steps changes in place, where a captured step sees it.
 
     Args:
         parameters: tensors (G, ...), updated in place.
         learning_rates: G rates.
         device: where they live.
-        may_rest: for each of the G rows whether it can be told to take no step; no row can when None.
+        at_once: update all rows at once; None chooses by the device.
     """
 
     def __init__(
@@ -47,42 +48,45 @@ class StackedAdam:
         parameters: Sequence[Tensor],
         learning_rates: Sequence[float],
         device: torch.device,
-        may_rest: Sequence[bool] | None = None,
+        *,
+        at_once: bool | None = None,
     ) -> None:
-        self.beta1 = BETA1
         self._device = device
-        self._kinds = list(zip(learning_rates, may_rest or [False] * len(learning_rates), strict=True))
+        self._at_once = device.type != "cpu" if at_once is None else at_once
+        self._rates = tuple(learning_rates)
+        self._factor, self._beta1 = 1.0, BETA1
         stacked = [parameter.detach() for parameter in parameters]
         self._first_moments = [torch.zeros_like(parameter) for parameter in stacked]
         self._second_moments = [torch.zeros_like(parameter) for parameter in stacked]
         moments = list(zip(stacked, self._first_moments, self._second_moments, strict=True))
-        self._groups: list[_FusedGroup | _MaskedGroup] = []
-        for (rate, rests), rows in groupby(range(len(self._kinds)), key=lambda row: self._kinds[row]):
-            masked = rests and device.type == "cuda"
-            group = _MaskedGroup if masked else _FusedGroup
-            self._groups.append(group(moments, list(rows), rate, device))
+        self._groups: list[_AllRows] | list[_EqualRows]
+        if self._at_once:
+            self._groups = [_AllRows(moments, self._rates, device)]
+        else:
+            equal = groupby(range(len(self._rates)), key=lambda row: self._rates[row])
+            self._groups = [_EqualRows(moments, list(rows), rate) for rate, rows in equal]
 
     def take(self, rows: Sequence[int], parameters: Sequence[Tensor]) -> StackedAdam:
         """Return the optimizer of some of the rows, in this order; their parameters are these now."""
-        rates, may_rest = zip(*(self._kinds[row] for row in rows), strict=True)
-        taken = StackedAdam(parameters, rates, self._device, may_rest)
-        taken.beta1 = self.beta1
+        chosen = list(rows)
+        taken = StackedAdam(parameters, [self._rates[row] for row in chosen], self._device, at_once=self._at_once)
         for mine, theirs in (
             (self._first_moments, taken._first_moments),
             (self._second_moments, taken._second_moments),
         ):
             for moment, copied in zip(mine, theirs, strict=True):
-                copied.copy_(moment[list(rows)])
-        steps = torch.cat([group.steps_taken() for group in self._groups])[list(rows)]
+                copied.copy_(moment[chosen])
+        steps = torch.cat([group.steps_taken() for group in self._groups])[chosen]
         for group in taken._groups:
             group.go_on_after(steps)
+        taken.plan(self._factor, self._beta1)
         return taken
 
     def plan(self, factor: float, beta1: float) -> None:
         """Set what holds from now on: the factor on every learning rate, and beta1."""
-        self.beta1 = beta1
+        self._factor, self._beta1 = factor, beta1
         for group in self._groups:
-            group.scale(factor)
+            group.plan(factor, beta1)
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Rows], stepping: Tensor | None = None) -> None:
@@ -90,55 +94,48 @@ class StackedAdam:
 
         Args:
             gradients: for each parameter those of its G rows, a tensor (G, ...) or G of them.
-            stepping: (G,) bool; a row that may rest and is False here stays as it is, its moments and step count too.
+            stepping: (G,) bool; a row that is False here stays as it is, its moments and step count too.
         """
         for group in self._groups:
-            group.update(gradients, self.beta1, stepping)
+            group.update(gradients, stepping)
 
 
-class _FusedGroup:
-    """Neighbouring rows with one learning rate."""
+class _EqualRows:
+    """Neighbouring rows with one learning rate, on a CPU.
 
-    def __init__(self, tensors: Sequence[Stacked], rows: list[int], rate: float, device: torch.device) -> None:
-        self._on_cuda = device.type == "cuda"
-        self._rows = slice(rows[0], rows[-1] + 1)
-        self._rate = rate
-        self._scaled: float | Tensor = torch.tensor(rate, device=device) if self._on_cuda else rate
-        # On a CPU row by row: its kernel rounds what does not fill a cache line differently, and a row's rounding must
-        # not depend on its neighbours.
-        blocks: list[slice | int] = [self._rows] if self._on_cuda else list(rows)
-        self._blocks = [(which, block) for which in range(len(tensors)) for block in blocks]
-        self._parameters = [tensors[which][0][block] for which, block in self._blocks]  # same storage
-        self._first_moments = [tensors[which][1][block] for which, block in self._blocks]
-        self._second_moments = [tensors[which][2][block] for which, block in self._blocks]
-        self._steps = [torch.zeros((), device=device) for _ in self._blocks]
+    Row by row: the fused kernel rounds what does not fill a cache line differently, and a row's rounding must not
+    depend on its neighbours.
+    """
+
+    def __init__(self, tensors: Sequence[Stacked], rows: Sequence[int], rate: float) -> None:
+        self._rows, self._rate = rows, rate
+        self._scaled, self._beta1 = rate, BETA1
+        self._places = [(which, row) for which in range(len(tensors)) for row in rows]
+        self._parameters = [tensors[which][0][row] for which, row in self._places]  # same storage
+        self._first_moments = [tensors[which][1][row] for which, row in self._places]
+        self._second_moments = [tensors[which][2][row] for which, row in self._places]
+        self._steps = [torch.zeros(()) for _ in self._places]
 
     def steps_taken(self) -> Tensor:
         """Steps of each row, (R,) float64."""
-        size = self._rows.stop - self._rows.start
-        if self._on_cuda:
-            return self._steps[0].double().expand(size)
-        return torch.stack(self._steps[:size]).double()
+        return torch.stack(self._steps[: len(self._rows)]).double()
 
     def go_on_after(self, steps: Tensor) -> None:
-        """Take over the steps of all rows, (G,); rows of one block have taken the same."""
-        for own, (_, block) in zip(self._steps, self._blocks, strict=True):
-            own.copy_(steps[block].max())
+        """Take over the steps of all rows, (G,)."""
+        for own, (_, row) in zip(self._steps, self._places, strict=True):
+            own.copy_(steps[row])
 
-    def scale(self, factor: float) -> None:
-        if isinstance(self._scaled, Tensor):
-            self._scaled.fill_(self._rate * factor)
-        else:
-            self._scaled = self._rate * factor
+    def plan(self, factor: float, beta1: float) -> None:
+        self._scaled, self._beta1 = factor * self._rate, beta1
 
-    def update(self, gradients: Sequence[Rows], beta1: float, stepping: Tensor | None) -> None:
-        chosen = list(range(len(self._blocks)))
-        if stepping is not None and not self._on_cuda:
+    def update(self, gradients: Sequence[Rows], stepping: Tensor | None) -> None:
+        chosen = list(range(len(self._places)))
+        if stepping is not None:
             steps = stepping.tolist()
-            chosen = [place for place in chosen if steps[self._blocks[place][1]]]
+            chosen = [place for place in chosen if steps[self._places[place][1]]]
             if not chosen:
                 return
-        own: list[Any] = [gradients[self._blocks[place][0]][self._blocks[place][1]] for place in chosen]
+        own = [gradients[which][row] for which, row in (self._places[place] for place in chosen)]
         adam(
             [self._parameters[place] for place in chosen],
             [_laid_out(gradient, self._parameters[place]) for gradient, place in zip(own, chosen, strict=True)],
@@ -147,9 +144,8 @@ class _FusedGroup:
             [],
             [self._steps[place] for place in chosen],
             fused=True,
-            capturable=self._on_cuda,
             amsgrad=False,
-            beta1=beta1,
+            beta1=self._beta1,
             beta2=BETA2,
             lr=self._scaled,
             weight_decay=0.0,
@@ -165,45 +161,58 @@ def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
     return torch.empty_like(parameter).copy_(gradient)
 
 
-class _MaskedGroup:
-    """Neighbouring rows with one learning rate, each of which may rest: its step count is its own.
+class _AllRows:
+    """All rows at once, each with its own rate and count of steps, in plain operations.
 
-    The fused kernel has one step count for a tensor and cannot leave rows out, so this is Adam in plain operations,
-    with no choice made on the host: it can be captured.
+    What Adam corrects for the count of steps is known before a step: it is worked out once for a row, after the step
+    before, and not for every weight.
     """
 
-    def __init__(self, tensors: Sequence[Stacked], rows: list[int], rate: float, device: torch.device) -> None:
-        self._rows = slice(rows[0], rows[-1] + 1)
-        self._rate = rate
-        self._scaled = torch.tensor(rate, device=device)
-        self._parameters = [stacked[0][self._rows] for stacked in tensors]  # same storage
-        self._first_moments = [stacked[1][self._rows] for stacked in tensors]
-        self._second_moments = [stacked[2][self._rows] for stacked in tensors]
-        self._steps = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    def __init__(self, tensors: Sequence[Stacked], rates: Sequence[float], device: torch.device) -> None:
+        self._tensors = tensors
+        self._rates = torch.tensor(rates, dtype=torch.float64, device=device)
+        self._scaled = self._rates.clone()
+        self._beta1 = torch.tensor(BETA1, dtype=torch.float64, device=device)
+        self._steps = torch.zeros(len(rates), dtype=torch.float64, device=device)
+        self._size = torch.zeros(len(rates), device=device)  # of the coming step, α / (1 - β₁ᵗ)
+        self._root = torch.zeros(len(rates), device=device)  # √(1 - β₂ᵗ)
+        self._share = torch.zeros((), device=device)  # of the gradient in the first moment, 1 - β₁
+        self.plan(1.0, BETA1)
 
     def steps_taken(self) -> Tensor:
-        """Steps of each row, (R,) float64."""
+        """Steps of each row, (G,) float64."""
         return self._steps
 
     def go_on_after(self, steps: Tensor) -> None:
         """Take over the steps of all rows, (G,)."""
-        self._steps.copy_(steps[self._rows])
+        self._steps.copy_(steps)
+        self._look_ahead()
 
-    def scale(self, factor: float) -> None:
-        self._scaled.fill_(self._rate * factor)
+    def plan(self, factor: float, beta1: float) -> None:
+        self._scaled.copy_(factor * self._rates)
+        self._beta1.fill_(beta1)
+        self._share.fill_(1 - beta1)
+        self._look_ahead()
 
-    def update(self, gradients: Sequence[Rows], beta1: float, stepping: Tensor | None) -> None:
-        steps = torch.ones_like(self._steps, dtype=torch.bool) if stepping is None else stepping[self._rows]
-        self._steps += steps
-        size = (self._scaled / (1 - beta1**self._steps)).float()  # of a row's step
-        root = (1 - BETA2**self._steps).sqrt().float()
-        for which, parameter in enumerate(self._parameters):
-            given = gradients[which]
-            gradient = (given if isinstance(given, Tensor) else torch.stack(given))[self._rows]
-            first, second = self._first_moments[which], self._second_moments[which]
+    def update(self, gradients: Sequence[Rows], stepping: Tensor | None) -> None:
+        for (parameter, first, second), given in zip(self._tensors, gradients, strict=True):
+            gradient = given if isinstance(given, Tensor) else torch.stack(given)
             across = (-1, *[1] * (parameter.ndim - 1))
-            takes = steps.view(across)
-            first.copy_(torch.where(takes, torch.lerp(gradient, first, beta1), first))
-            second.copy_(torch.where(takes, torch.lerp(gradient.square(), second, BETA2), second))
-            change = size.view(across) * first / (second.sqrt() / root.view(across) + EPSILON)
-            parameter.sub_(torch.where(takes, change, 0.0))
+            new_first = first + self._share * (gradient - first)
+            new_second = second + (1 - BETA2) * (gradient * gradient - second)
+            length = new_second.sqrt() / self._root.view(across) + EPSILON
+            new = parameter - self._size.view(across) * new_first / length
+            if stepping is not None:
+                takes = stepping.view(across)
+                new_first, new_second = torch.where(takes, new_first, first), torch.where(takes, new_second, second)
+                new = torch.where(takes, new, parameter)
+            first.copy_(new_first)
+            second.copy_(new_second)
+            parameter.copy_(new)
+        self._steps += 1.0 if stepping is None else stepping
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        coming = self._steps + 1
+        self._size.copy_(self._scaled / (1 - self._beta1**coming))
+        self._root.copy_((1 - BETA2**coming).sqrt())

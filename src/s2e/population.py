@@ -70,8 +70,6 @@ class Population:
         stacked = {  # contiguous even for channels-last weights: the fused optimizer reads storages, not strides
             name: torch.stack([state[name].detach().to(device) for state in states]).contiguous() for name in states[0]
         }
-        if self.vectorized and device.type == "cuda":
-            stacked |= {name: _as_its_gradient(stacked[name]) for name in _weights_of_linear(modules[0]) & trained}
         self.parameters = {name: stacked[name].requires_grad_() for name in stacked if name in trained}
         self.buffers = {name: stacked[name] for name in stacked if name not in trained}
         # Each network's own weights, for the loop: same storage as the stacked ones, leaves of their own.
@@ -304,20 +302,6 @@ def _prepare_forward_differentiation() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
-
-
-def _weights_of_linear(module: nn.Module) -> set[str]:
-    """Return the names of the weight matrices of a module's linear layers."""
-    layers = (name for name, layer in module.named_modules() if isinstance(layer, nn.Linear))
-    return {f"{name}.weight" if name else "weight" for name in layers}
-
-
-def _as_its_gradient(weights: Tensor) -> Tensor:
-    """Lay matrices (G, out, in) out in memory as (G, in, out), as a batched product returns their gradient.
-
-    The optimizer then reads the gradient as it comes; to bring it into another order would take a third of a step.
-    """
-    return weights.mT.contiguous().mT
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:

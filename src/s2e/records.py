@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -128,6 +128,14 @@ class Dynamics:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
+class Observed(NamedTuple):
+    """One step of members that are trained by one method."""
+
+    objective: Objective  # what the method made of the batch
+    predicted: Tensor  # (p, M, B) predictions before the step
+    labels: Tensor  # (p, B) given labels
+
+
 class Recorder:
     """Accumulates on the device, inside the step, in tensors whose addresses never change.
 
@@ -171,29 +179,36 @@ class Recorder:
         self._sums.zero_()
         self._steps = steps
 
-    def record(self, members: slice, index: Tensor, objective: Objective, predicted: Tensor, labels: Tensor) -> None:
-        """Add one step of members that are trained by one method.
+    def record(self, index: Tensor, parts: Sequence[Observed]) -> None:
+        """Add one step of all members.
 
         Args:
-            members: their places among all P.
             index: (B,) positions of the batch in the data.
-            objective: what the method made of it.
-            predicted: (p, M, B) predictions before the step.
-            labels: (p, B) given labels.
+            parts: what was seen of the members of each method, in their order.
         """
-        loss = objective.loss.detach()  # (p, M)
-        correct = (predicted == labels.unsqueeze(1)).float()  # (p, M, B)
-        selected = objective.selected.float()  # (p, M, B)
-        self._finite[members] &= loss.isfinite().all(dim=1)
-        rows = [loss.mean(dim=1), correct.mean(dim=(1, 2)), selected.mean(dim=(1, 2))]
-        if self._clean is not None:
-            clean = self._clean[members].index_select(1, index).unsqueeze(1)  # (p, 1, B)
-            picks = selected.sum(dim=-1)  # (p, M)
-            rows += [((selected * clean).sum(dim=-1) / picks.clamp(min=1)).mean(dim=1), (picks > 0).float().mean(dim=1)]
-        self._sums[: len(rows), members] += torch.stack(rows)
-        self._loss[members].index_add_(1, index + self._first, objective.sample_losses.sum(dim=1))
-        self._kept[members].index_add_(1, index, selected.sum(dim=1))
-        self._agreed[members].index_add_(1, index, correct.sum(dim=1))
+        right = None if self._clean is None else self._clean.index_select(1, index)  # (P, B)
+        rows, samples, finite, first = [], [], [], 0
+        for objective, predicted, labels in parts:
+            loss = objective.loss.detach()  # (p, M)
+            correct = (predicted == labels.unsqueeze(1)).float()  # (p, M, B)
+            selected = objective.selected.float()  # (p, M, B)
+            means = [loss.mean(dim=1), correct.mean(dim=(1, 2)), selected.mean(dim=(1, 2))]
+            if right is not None:
+                clean = right[first : first + len(loss)].unsqueeze(1)  # (p, 1, B)
+                picks = selected.sum(dim=-1)  # (p, M)
+                precision = (selected * clean).sum(dim=-1) / picks.clamp(min=1)
+                means += [precision.mean(dim=1), (picks > 0).float().mean(dim=1)]
+            rows.append(torch.stack(means))
+            samples.append(torch.stack([sums.sum(dim=1) for sums in (objective.sample_losses, selected, correct)]))
+            finite.append(loss.isfinite().all(dim=1))
+            first += len(loss)
+        means_of_all = torch.cat(rows, dim=1)  # (3 or 5, P)
+        self._sums[: len(means_of_all)] += means_of_all
+        self._finite &= torch.cat(finite)
+        losses, kept, agreed = torch.cat(samples, dim=1)  # (P, B) each
+        self._loss.index_add_(1, index + self._first, losses)
+        self._kept.index_add_(1, index, kept)
+        self._agreed.index_add_(1, index, agreed)
 
     def end_epoch(self, epoch: int, curves: Curves, rows: NDArray[np.int64] | None = None) -> None:
         """Write the means of the epoch into the curves; `rows` (P,) says where, when they hold others too."""

@@ -63,6 +63,7 @@ class Task:
         stream: see `feed`.
         chunk: members trained at a time; None for as many as the memory holds.
         graph: replay steps as a CUDA graph where the device can.
+        fuse: compile a step before it is replayed; None does where the training is long enough to pay for it.
         clean: samples with right labels, for methods that train with some.
         remember_best: name of a data set in `evaluate`; the weights of each member's best epoch there are kept too.
     """
@@ -79,6 +80,7 @@ class Task:
     stream: bool | None = None
     chunk: int | None = None
     graph: bool = True
+    fuse: bool | None = None
     clean: LabelledData | None = None
     remember_best: str | None = None
 

@@ -154,7 +154,7 @@ def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], t
             stopped.append(crew.outcome(curves, np.flatnonzero(leaving)))
             if leaving.all():
                 break
-            crew = crew.part(np.flatnonzero(~leaving))
+            crew = crew.part(np.flatnonzero(~leaving), task.epochs - epoch - 1)
     else:
         stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
     order = np.argsort(np.concatenate([rows for rows, _ in stopped]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,8 +43,14 @@ def spaces(
         typer.Option(help=f"{NOISE_HELP}; may be given several times, the paper's three when not given"),
     ] = None,
     draws: Annotated[int, typer.Option(help="Schedules drawn in each space, under each noise setting")] = 50,
+    sets: Annotated[
+        int,
+        typer.Option(help="How often the whole search is repeated with other draws, so that spaces have error bars"),
+    ] = 1,
     epochs: Epochs = 200,
-    seeds: Annotated[int, typer.Option(help="How often the schedule found in a space is trained and tested")] = 5,
+    seeds: Annotated[
+        int, typer.Option(help="How often the schedule found in a space is trained and tested, in each set")
+    ] = 5,
     together: Annotated[int, typer.Option(help="Trainings at a time; what is finished survives an interruption")] = 250,
     network: Network = "auto",
     batch_size: BatchSize = 128,
@@ -69,6 +76,7 @@ def spaces(
             "data": data,
             "noises": tuple(noise or NOISES),
             "draws": draws,
+            "sets": sets,
             "seeds": seeds,
             "together": together,
             "network": network,
@@ -93,14 +101,13 @@ def spaces(
 
 
 def tables(result: Mapping[str, Any]) -> list[Table]:
-    """Two tables of spaces by noise settings: test accuracy over the last epochs, and of the best epoch."""
+    """Tables of spaces by noise settings: accuracy over the last epochs, differences in it, and the best epoch's."""
     from s2e.records import LAST_EPOCHS
 
     last, drawn = min(LAST_EPOCHS, result["epochs"]), result["draws"]
-    seeds = "one seed" if result["seeds"] == 1 else f"mean ± standard deviation over {result['seeds']} seeds"
-    single = ", ".join(result["single"].values())
+    single = ", ".join(_tally(spaces) for spaces in result["single"].values())
     about = [
-        f"in percent, {seeds}; schedules chosen by validation, of {drawn} drawn in each space",
+        f"in percent, {_trainings(result)}; schedules chosen by validation, of {drawn} drawn in each space",
         f"Single is the best of four spaces by validation ({drawn} drawn in each): {single}",
         *_divergence(result),
         f"{result['seconds']:.0f} s on {result['device']}",
@@ -108,25 +115,37 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     hindsight = "the paper's figure; the epoch is chosen by the test data themselves"
     return [
         _table(result, f"last_{LAST_EPOCHS}_epochs", f"test accuracy, last {last} epochs", "in percent"),
+        _differences(result, f"S2E minus the other space, last {last} epochs"),
         _table(result, "best_epoch", "test accuracy, best epoch", "\n".join([hindsight, *about])),
     ]
 
 
+def _trainings(result: Mapping[str, Any]) -> str:
+    """Say what a mean and its deviation are of."""
+    sets, seeds = result["sets"], result["seeds"]
+    if sets * seeds == 1:
+        return "one seed"
+    each = "one seed" if seeds == 1 else f"{seeds} seeds"
+    return f"mean ± standard deviation over {each if sets == 1 else f'{sets} sets of draws with {each} each'}"
+
+
+def _tally(spaces: Sequence[str]) -> str:
+    """Name the spaces that Single is in the sets, as `single-3`, or `single-3 (4 of 6 sets) or single-1 (2)`."""
+    if len(spaces) == 1:
+        return spaces[0]
+    (first, count), *others = Counter(spaces).most_common()
+    return " or ".join([f"{first} ({count} of {len(spaces)} sets)", *(f"{space} ({count})" for space, count in others)])
+
+
 def _table(result: Mapping[str, Any], figure: str, title: str, caption: str) -> Table:
     """One row for each space, one column for each noise setting, the best of a column in bold."""
-    from rich.table import Table
     from rich.text import Text
 
-    from s2e.experiments.spaces import SINGLE, TITLES
-    from s2e.outcomes import noise_title
-    from s2e.tables import FIGURE_WIDTH, mean_and_std
+    from s2e.experiments.space_results import TITLES
+    from s2e.tables import mean_and_std
 
     of = {(row["noise"], row["space"]): row[figure] for row in result["summary"]}
-    of |= {(noise, SINGLE): of[noise, space] for noise, space in result["single"].items()}
-    table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
-    table.add_column("space")
-    for noise in result["single"]:
-        table.add_column(Text(noise_title(noise)), justify="right", min_width=FIGURE_WIDTH)
+    table = _empty(result, title, caption)
     best = {noise: max(of[noise, space]["mean"] for space in TITLES) for noise in result["single"]}
     for space, name in TITLES.items():
         cells = [
@@ -137,11 +156,46 @@ def _table(result: Mapping[str, Any], figure: str, title: str, caption: str) -> 
     return table
 
 
+def _differences(result: Mapping[str, Any], title: str) -> Table:
+    """One row for each space but S2E's, one column for each noise setting: how much better S2E's is, in points."""
+    from s2e.experiments.space_results import TITLES
+
+    of = {(row["noise"], row["space"]): row for row in result["s2e_minus"]}
+    errors = f"mean ± standard error over {result['sets']} sets" if result["sets"] > 1 else "one set: no standard error"
+    table = _empty(result, title, f"in percentage points, from the same numbers drawn in both spaces; {errors}")
+    for space in dict.fromkeys(space for _, space in of):
+        table.add_row(TITLES[space], *(_difference(of[noise, space]) for noise in result["single"]))
+    return table
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """Write a difference with its standard error in percentage points, as +0.35 ± 0.12."""
+    mean, error = row["mean"], row["standard_error"]
+    return f"{100 * mean:+.2f}" if error is None else f"{100 * mean:+.2f} ± {100 * error:.2f}"
+
+
+def _empty(result: Mapping[str, Any], title: str, caption: str) -> Table:
+    """Return a table with a column for the spaces and one for each noise setting."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from s2e.outcomes import noise_title
+    from s2e.tables import FIGURE_WIDTH
+
+    table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
+    table.add_column("space")
+    for noise in result["single"]:
+        table.add_column(Text(noise_title(noise)), justify="right", min_width=FIGURE_WIDTH)
+    return table
+
+
 def _divergence(result: Mapping[str, Any]) -> list[str]:
     """Say which trainings diverged; their last epochs count as 0."""
+    from s2e.experiments.space_results import SINGLE
+
     gone = [
-        f"{row['space']} {row['diverged']} of {row['seeds']} ({row['noise']})"
+        f"{row['space']} {row['diverged']} of {row['sets'] * row['seeds']} ({row['noise']})"
         for row in result["summary"]
-        if row["diverged"]
+        if row["diverged"] and row["space"] != SINGLE  # told under the name of the space it is
     ]
     return [f"diverged, counted as 0 over the last epochs: {'; '.join(gone)}"] if gone else []

@@ -8,25 +8,42 @@ the same uniform numbers, too, and of the same ones under every noise setting: s
 those numbers stand for. "Single" is the best of the four spaces with one basis function, by validation; each of the
 four has as many draws as any other space.
 
+What one set of draws finds is partly luck. The whole search may be repeated with several independent sets: other
+uniform numbers and other initial weights, on the same noisy labels. All sets are trained together.
+
 Letters: T epochs, N samples.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from s2e.bench import TEST, Bench, TrainingOptions, bench, network_name
 from s2e.data import LabelledData, fingerprint
-from s2e.drawing import draw_line, legend, panels, rendered, settings
+from s2e.drawing import rendered
 from s2e.errors import InvalidInput
+from s2e.experiments.space_figures import draw_schedules, schedule_curves
+from s2e.experiments.space_results import (
+    Chosen,
+    SearchedSet,
+    differences,
+    rows_by_set,
+    single_spaces,
+    spreadsheet,
+    summary,
+    training_rows,
+)
 from s2e.experiments.table import NOISES
-from s2e.figures import STYLES, KeepRateCurve
 from s2e.ledger import Ledger
 from s2e.noise import achieved_rate, parse_noise
-from s2e.outcomes import Outcome, csv_text, result_rows, summarise
+from s2e.outcomes import Outcome, csv_text
 from s2e.runs import CONFIG, Run
 from s2e.searching import Found, GenerationDone, Search, SearchPlan, epochs_left, search_schedules
 from s2e.seeds import derive
@@ -36,23 +53,8 @@ from s2e.tasks import VALIDATION, Member
 from s2e.training import train_population
 from s2e.workplace import Place, Watch, begin, ending
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 CHANGEABLE = frozenset({"together"})
 """What may change when a run is continued: how many are trained at a time changes none of them."""
-
-SINGLE = "single"
-"""Stands for the best of the spaces with one basis function."""
-
-TITLES = {"coteaching": "Co-teaching", SINGLE: "Single", "rbf": "RBF", "mlp": "MLP", "s2e": "S2E"}
-"""The spaces of the paper's table, in its order, as they are written for readers."""
-
-_LOOKS_OF = {"coteaching": "coteaching", SINGLE: "jocor", "rbf": "reweight", "mlp": "decoupling", "s2e": "s2e"}
-"""Methods whose lines the spaces borrow: their colours stay apart under all kinds of colour blindness."""
-
-Chosen = Mapping[tuple[str, str], Found]
-"""What was found, by noise setting and space."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class SpacesOptions:
         data: name or path of the data, with a test part.
         noises: noise settings.
         draws: schedules drawn in each space, under each noise setting.
-        seeds: how often what was found is trained and tested.
+        sets: how often all of this is repeated with other draws.
+        seeds: how often what was found is trained and tested, in each set.
         together: trainings at a time; what is finished survives an interruption.
         epochs: T.
     """
@@ -71,6 +74,7 @@ class SpacesOptions:
     data: str = "mnist"
     noises: tuple[str, ...] = NOISES
     draws: int = 50
+    sets: int = 1
     seeds: int = 5
     together: int = 250
     network: str = "auto"
@@ -80,7 +84,7 @@ class SpacesOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("draws", "seeds", "together"):
+        for name in ("draws", "sets", "seeds", "together"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
         if not self.noises or len({str(parse_noise(each)) for each in self.noises}) < len(self.noises):
@@ -113,18 +117,24 @@ def compare_spaces(options: SpacesOptions, place: Place, watch: Watch, *, resume
         "data_fingerprint": fingerprint(*noisy.values(), valid, test),
         "noise_rates": {noise: achieved_rate(data) for noise, data in noisy.items()},
     }
-    run, config = begin("reproduce spaces", options, about, place, resume=resume, changeable=CHANGEABLE)
+    changeable = CHANGEABLE | (_unmentioned(place, options) if resume else set())
+    run, config = begin("reproduce spaces", options, about, place, resume=resume, changeable=changeable)
     with run.locked():
         run.write_json(CONFIG, config)
         found = _search(on, options, run, config, watch)
-        single = {noise: best_single(found, noise) for noise in options.noises}
-        _write_schedules(run, found, single, options.noises)
+        _write_schedules(run, found, options.noises)
         outcomes = _train_and_test(on, test, found, options, run, watch)
-        run.write_text("results.csv", csv_text([_by_space(row) for row in result_rows(outcomes)]))
+        sets = [SearchedSet(chosen, tested) for chosen, tested in zip(found, outcomes, strict=True)]
+        over_all = summary(sets)
+        run.write_text("results.csv", csv_text(training_rows(sets)))
+        run.write_text("summary.csv", csv_text(spreadsheet(over_all)))
         result = {
-            "summary": [_with_search(_by_space(row), found) for row in summarise(outcomes)],
-            "single": single,
+            "summary": over_all,
+            "by_set": rows_by_set(sets),
+            "s2e_minus": differences(sets),
+            "single": {noise: [one.single[noise] for one in sets] for noise in options.noises},
             "draws": options.draws,
+            "sets": options.sets,
             "seeds": options.seeds,
             "epochs": options.epochs,
             "noise_rates": about["noise_rates"],
@@ -134,74 +144,88 @@ def compare_spaces(options: SpacesOptions, place: Place, watch: Watch, *, resume
     return run
 
 
+def _unmentioned(place: Place, options: SpacesOptions) -> frozenset[str]:
+    """Name `sets` where the run to continue says nothing of it: it is from before there were several, and has one."""
+    run = Run(place.out)
+    silent = run.exists and "sets" not in run.read_json(CONFIG)["options"]
+    return frozenset({"sets"} if silent and options.sets == 1 else ())
+
+
 # ------------------------------------------------------------------------------------------------------------ the work
 
 
-def _search(
-    on: Bench, options: SpacesOptions, run: Run, config: Mapping[str, Any], watch: Watch
-) -> dict[tuple[str, str], Found]:
-    """Search every space under every noise setting, some draws of all of them in one population at a time."""
-    generation = max(1, options.together // (len(SPACES) * len(options.noises)))
-    lasting = {name: value for name, value in config["options"].items() if name not in CHANGEABLE}
+def seed_of_set(seed: int, which: int) -> int:
+    """Return what a set draws from and initialises networks with: the seed itself for the first, others for others."""
+    return seed if which == 0 else derive(seed, "set", which)
+
+
+def _search(on: Bench, options: SpacesOptions, run: Run, config: Mapping[str, Any], watch: Watch) -> list[Chosen]:
+    """Search every space under every noise setting in every set, some draws of all of them in one population at a time.
+
+    Returns what was found, set by set.
+    """
+    shape = (options.sets, len(options.noises), len(SPACES))
+    generation = max(1, options.together // math.prod(shape))
+    # Of how many sets a study is one, and how many are trained at a time, changes nothing in it.
+    lasting = {name: value for name, value in config["options"].items() if name not in CHANGEABLE | {"sets"}}
     searches = {}
-    for noise, labels in on.labels.items():
-        for space in SPACES:
-            plan = SearchPlan.named(
-                space,
-                "random",
-                epochs=options.epochs,
-                trials=options.draws,
-                generation=generation,
-                learning_rate=options.learning_rate,
-                seed=options.seed,
-            )
-            study = open_study(config["storage"] or run.storage, f"{config['study']}/{noise}/{space}", lasting)
-            searches[noise, space] = Search(plan, study, labels)
+    for which, noise, space in itertools.product(range(options.sets), on.labels, SPACES):
+        plan = SearchPlan.named(
+            space,
+            "random",
+            epochs=options.epochs,
+            trials=options.draws,
+            generation=generation,
+            learning_rate=options.learning_rate,
+            seed=seed_of_set(options.seed, which),
+        )
+        name = f"{config['study']}/{noise}/{space}" + (f"/{which}" if which else "")
+        study = open_study(config["storage"] or run.storage, name, lasting)
+        searches[which, noise, space] = Search(plan, study, on.labels[noise])
 
     def told(done: GenerationDone) -> None:
-        """Tell of the best space under each noise setting: one figure for each search would be too many to read."""
-        each = [done.best[first : first + len(SPACES)] for first in range(0, len(done.best), len(SPACES))]
-        watch.generation(replace(done, best=tuple(map(max, each))))
+        """Tell of the best space and set under each noise setting: a figure for each search would be too many."""
+        best = np.reshape(done.best, shape).max(axis=(0, 2))  # (noises,)
+        watch.generation(replace(done, best=tuple(best.tolist())))
 
     watch.stage("search", epochs_left(list(searches.values()), options.epochs))
     found = search_schedules(on.task, list(searches.values()), on_generation=told, on_epoch=watch.epoch)
-    return dict(zip(searches, found, strict=True))
-
-
-def best_single(found: Chosen, noise: str) -> str:
-    """Return which of the spaces with one basis function has the best validation accuracy, the first of equals."""
-    singles = [space for space in SPACES if space.startswith(SINGLE)]
-    return max(singles, key=lambda space: found[noise, space].validation_accuracy)
+    by_set: list[dict[tuple[str, str], Found]] = [{} for _ in range(options.sets)]
+    for (which, noise, space), best in zip(searches, found, strict=True):
+        by_set[which][noise, space] = best
+    return list(by_set)
 
 
 def _train_and_test(
-    on: Bench, test: LabelledData, found: Chosen, options: SpacesOptions, run: Run, watch: Watch
-) -> list[Outcome]:
-    """Train what was found in each space from fresh seeds, with batches in a fresh order, and test it."""
-    seed = derive(options.seed, "final")
-    task = replace(on.task, evaluate={**on.task.evaluate, TEST: test}, seed=derive(seed, "batches"))
-    entries = [(noise, space, which) for noise, space in found for which in range(options.seeds)]
+    on: Bench, test: LabelledData, found: Sequence[Chosen], options: SpacesOptions, run: Run, watch: Watch
+) -> list[list[Outcome]]:
+    """Train what was found in each space from fresh seeds, with batches in a fresh order, and test it.
+
+    Returns the outcomes set by set. The ledger, which knows of no sets, counts seeds through all of them.
+    """
+    fresh = [derive(seed_of_set(options.seed, which), "final") for which in range(options.sets)]
+    task = replace(on.task, evaluate={**on.task.evaluate, TEST: test}, seed=derive(fresh[0], "batches"))
+    trainings = range(options.sets * options.seeds)
+    entries = [(noise, space, number) for noise, space in found[0] for number in trainings]
     ledger = Ledger.of(run)
     finished = {(one.noise, one.method, one.seed) for one in ledger.outcomes}
     missing = [entry for entry in entries if entry not in finished]
     parts = [missing[first : first + options.together] for first in range(0, len(missing), options.together)]
     watch.stage("final training", len(parts) * options.epochs)
+
+    def member(noise: str, space: str, number: int) -> Member:
+        which, seed = divmod(number, options.seeds)
+        schedule = found[which][noise, space].schedule
+        return Member(schedule, derive(fresh[which], "restart", seed), options.learning_rate, on.labels[noise])
+
     for part in parts:
-        members = [
-            Member(
-                found[noise, space].schedule,
-                derive(seed, "restart", which),
-                options.learning_rate,
-                on.labels[noise],
-            )
-            for noise, space, which in part
-        ]
+        members = [member(*entry) for entry in part]
         curves = train_population(task, members, on_epoch=watch.epoch).curves
         outcomes = [
             Outcome(
                 noise=noise,
                 method=space,
-                seed=which,
+                seed=number,
                 judged_on=TEST,
                 accuracy=curves.accuracy[TEST][row],
                 valid_accuracy=curves.accuracy[VALIDATION][row],
@@ -212,56 +236,27 @@ def _train_and_test(
                 keep_rates=members[row].schedule,
                 diverged=bool(curves.diverged[row]),
             )
-            for row, (noise, space, which) in enumerate(part)
+            for row, (noise, space, number) in enumerate(part)
         ]
         ledger.add(outcomes, {})
-    return sorted(ledger.outcomes, key=lambda one: entries.index((one.noise, one.method, one.seed)))
+    outcome_of = {(one.noise, one.method, one.seed): one for one in ledger.outcomes}
+    by_set: list[list[Outcome]] = [[] for _ in range(options.sets)]
+    for entry in entries:
+        which, seed = divmod(entry[2], options.seeds)
+        by_set[which].append(replace(outcome_of[entry], seed=seed))
+    return by_set
 
 
-# ------------------------------------------------------------------------------------------------- what is made of it
-
-
-def _by_space(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Call what was trained by the name of its space: the method is the same for all."""
-    return {"space" if name == "method" else name: value for name, value in row.items()}
-
-
-def _with_search(row: Mapping[str, Any], found: Chosen) -> dict[str, Any]:
-    """Add what was known of a schedule when it was chosen."""
-    chosen = found[row["noise"], row["space"]]
-    return {**row, "best_trial": chosen.trial, "validation_accuracy": chosen.validation_accuracy}
-
-
-def _write_schedules(run: Run, found: Chosen, single: Mapping[str, str], noises: Sequence[str]) -> None:
-    """Write the schedules found in every space, and draw those of the spaces in the table."""
+def _write_schedules(run: Run, found: Sequence[Chosen], noises: Sequence[str]) -> None:
+    """Write the schedules found in every space and set, and draw those of the spaces in the table."""
     content = [
-        {"noise": noise, "space": space, "trial": one.trial, "validation_accuracy": one.validation_accuracy}
+        {"noise": noise, "space": space, "set": which}
+        | {"trial": one.trial, "validation_accuracy": one.validation_accuracy}
         | {"point": one.point.tolist(), "keep_rates": one.schedule.tolist()}
-        for (noise, space), one in found.items()
+        for which, chosen in enumerate(found)
+        for (noise, space), one in chosen.items()
     ]
     run.write_json("schedules.json", {"schedules": content})
-    figure = draw_schedules(schedule_curves(found, single, noises))
+    figure = draw_schedules([schedule_curves(chosen, single_spaces(chosen), noises) for chosen in found])
     for kind in ("png", "svg"):
         run.write_bytes(f"schedules.{kind}", rendered(figure, kind))
-
-
-def schedule_curves(found: Chosen, single: Mapping[str, str], noises: Sequence[str]) -> list[KeepRateCurve]:
-    """R(t) as found in each space of the table under each noise setting; `single` tells which of the four it is."""
-    return [
-        KeepRateCurve(noise, (space,), found[noise, single[noise] if space == SINGLE else space].schedule)
-        for noise in noises
-        for space in TITLES
-    ]
-
-
-def draw_schedules(curves: Sequence[KeepRateCurve]) -> Figure:
-    """One panel for each noise setting, one line for each space."""
-    styles = {space: STYLES[looks] for space, looks in _LOOKS_OF.items()}
-    with settings():
-        figure, axes_of = panels([curve.noise for curve in curves], "keep rate R(t)")
-        for curve in curves:
-            draw_line(axes_of[curve.noise], curve.keep_rates, styles[curve.methods[0]])
-        for axes in axes_of.values():
-            axes.set_ylim(0, 1.02)
-        legend(figure, {TITLES[space]: style for space, style in styles.items()})
-    return figure

@@ -1,0 +1,149 @@
+"""What a comparison of spaces came to: set by set, over all sets, and as paired differences between spaces.
+
+A set is one random search of every space under every noise setting. Sets differ in their draws and in the initial
+weights; they share the noisy labels, the split and the order of the batches.
+
+Letters: M sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from s2e.outcomes import Outcome, result_rows, summarise
+from s2e.searching import Found
+from s2e.spaces import SPACES
+
+SINGLE = "single"
+"""Stands for the best of the spaces with one basis function."""
+
+TITLES = {"coteaching": "Co-teaching", SINGLE: "Single", "rbf": "RBF", "mlp": "MLP", "s2e": "S2E"}
+"""The spaces of the paper's table, in its order, as they are written for readers."""
+
+OWN = "s2e"
+"""The space that the others are compared with."""
+
+Chosen = Mapping[tuple[str, str], Found]
+"""What was found in one set, by noise setting and space."""
+
+
+def best_single(found: Chosen, noise: str) -> str:
+    """Return which of the spaces with one basis function has the best validation accuracy, the first of equals."""
+    singles = [space for space in SPACES if space.startswith(SINGLE)]
+    return max(singles, key=lambda space: found[noise, space].validation_accuracy)
+
+
+def single_spaces(found: Chosen) -> dict[str, str]:
+    """Return which space is Single in this set, by noise setting."""
+    return {noise: best_single(found, noise) for noise, _ in found}
+
+
+@dataclass(frozen=True, eq=False)
+class SearchedSet:
+    """One set of draws, searched and tested.
+
+    Attributes:
+        found: what was found in each space.
+        outcomes: the final trainings of what was found; their method is the space, their seeds count from 0.
+    """
+
+    found: Chosen
+    outcomes: Sequence[Outcome]
+
+    @cached_property
+    def single(self) -> dict[str, str]:
+        """Which space is Single, by noise setting: chosen in this set alone."""
+        return single_spaces(self.found)
+
+    @cached_property
+    def with_single(self) -> list[Outcome]:
+        """The final trainings of all spaces, and those of Single once more under its name."""
+        chosen = [one for one in self.outcomes if one.method == self.single[one.noise]]
+        return [*self.outcomes, *(replace(one, method=SINGLE) for one in chosen)]
+
+    def found_in(self, noise: str, space: str) -> Found:
+        """Return what was found in a space, or in the one that Single stands for."""
+        return self.found[noise, self.single[noise] if space == SINGLE else space]
+
+    def last(self, noise: str, space: str) -> float:
+        """Mean test accuracy over the last epochs and the seeds."""
+        return float(np.mean([one.last for one in self.with_single if (one.noise, one.method) == (noise, space)]))
+
+
+def training_rows(sets: Sequence[SearchedSet]) -> list[dict[str, Any]]:
+    """One row for each final training, the sets of a space below each other."""
+    rows = [_by_space(row, {"set": which}) for which, one in enumerate(sets) for row in result_rows(one.outcomes)]
+    groups = list(dict.fromkeys((row["noise"], row["space"]) for row in rows))
+    return sorted(rows, key=lambda row: groups.index((row["noise"], row["space"])))
+
+
+def rows_by_set(sets: Sequence[SearchedSet]) -> list[dict[str, Any]]:
+    """Mean and deviation over the seeds for each set, noise setting and space, with what was known when choosing."""
+    return [
+        {**row, "best_trial": found.trial, "validation_accuracy": found.validation_accuracy}
+        for which, one in enumerate(sets)
+        for row in (_by_space(summed, {"set": which}) for summed in summarise(one.with_single))
+        for found in [one.found_in(row["noise"], row["space"])]
+    ]
+
+
+def summary(sets: Sequence[SearchedSet]) -> list[dict[str, Any]]:
+    """Mean and deviation over all sets and seeds for each noise setting and space.
+
+    `sets` and `seeds` say how many there are: a figure is of sets × seeds trainings. `validation_accuracy` is the mean
+    over the sets.
+    """
+    everything = summarise(each for one in sets for each in one.with_single)
+    rows = [_by_space(row, {"sets": len(sets)}) for row in everything]
+    return [
+        {
+            **row,
+            "seeds": row["seeds"] // len(sets),
+            "validation_accuracy": _validation(sets, row["noise"], row["space"]),
+        }
+        for row in rows
+    ]
+
+
+def _validation(sets: Sequence[SearchedSet], noise: str, space: str) -> float:
+    return float(np.mean([one.found_in(noise, space).validation_accuracy for one in sets]))
+
+
+def spreadsheet(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with a column for each mean and one for its deviation, in place of the two under one name."""
+    flat: list[dict[str, Any]] = []
+    for row in rows:
+        flat.append({})
+        for name, value in row.items():
+            flat[-1] |= {name: value["mean"], f"{name}_std": value["std"]} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def differences(sets: Sequence[SearchedSet]) -> list[dict[str, Any]]:
+    """S2E's space minus each other one of the table, by noise setting: test accuracy over the last epochs.
+
+    In set m both are trained with the same labels and from the same seeds, on draws of the same uniform numbers:
+    d_m = S2E − other, both means over the seeds. Reported are their mean d = Σ d_m / M and its standard error
+    sqrt(Σ (d_m − d)² / (M − 1) / M), which one set does not have.
+    """
+    rows = []
+    for noise in sets[0].single:
+        for space in TITLES:
+            if space == OWN:
+                continue
+            each = [one.last(noise, OWN) - one.last(noise, space) for one in sets]
+            error = float(np.std(each, ddof=1) / np.sqrt(len(each))) if len(each) > 1 else None
+            mean = float(np.mean(each))
+            rows.append({"noise": noise, "space": space, "mean": mean, "standard_error": error, "by_set": each})
+    return rows
+
+
+def _by_space(row: Mapping[str, Any], of: Mapping[str, int]) -> dict[str, Any]:
+    """Call what was trained by the name of its space, not of the method, and say of which sets a row is."""
+    rest = {name: value for name, value in row.items() if name not in ("noise", "method")}
+    return {"noise": row["noise"], "space": row["method"], **of, **rest}
