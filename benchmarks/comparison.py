@@ -43,7 +43,7 @@ from s2e.methods import METHODS, Standard
 from s2e.networks import reference_network
 from s2e.stages import train_in_stages
 from s2e.tasks import VALIDATION, Member, Progress, Task
-from s2e.training import engine_step
+from s2e.training import engine_steps
 
 CLASSES, BATCH, LEARNING_RATE = 10, 128, 1e-3
 SIDE, SQUARE = 28, 10
@@ -326,7 +326,8 @@ def measure_alone(name: str, shared: Task, steps: int, repeats: int) -> tuple[fl
     gc.collect()  # the engines measured before go now, not while the next one captures its step
     schedule = schedules.constant(KEEP_RATE, shared.epochs)
     member = Member(schedule, 0, LEARNING_RATE, method=METHODS[name], transition=transition())
-    return plain, microseconds(engine_step(shared, [member]), steps, repeats, device)
+    run = engine_steps(shared, [member])
+    return plain, microseconds(lambda: run(1), steps, repeats, device)
 
 
 def measure_packed(shared: Task, members_per_method: int) -> Packed:

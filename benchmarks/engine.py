@@ -28,7 +28,7 @@ from s2e.data import LabelledData
 from s2e.methods import Coteaching
 from s2e.networks import Factory, reference_network
 from s2e.tasks import Member, Task
-from s2e.training import engine_step
+from s2e.training import engine_steps
 
 SHAPES = {"mlp": (1, 28, 28), "cifar10-cnn": (3, 32, 32)}
 BATCH, SAMPLES = 128, 12_800
@@ -96,7 +96,7 @@ def measure(
     factory = reference_network(network, train.sample_shape, train.classes)
     rates = np.linspace(0.3, 0.9, members)
     task = Task(train, factory, Coteaching(), {}, epochs=1, batch_size=BATCH, device=device)
-    engine = engine_step(task, [Member(schedules.constant(rate, 1), seed) for seed, rate in enumerate(rates)])
+    engine = engine_steps(task, [Member(schedules.constant(rate, 1), seed) for seed, rate in enumerate(rates)])
     plain = plain_step(train, factory, [int(rate * BATCH) for rate in rates], device, fused=fused)
     ours, theirs = seconds_per_step([engine, plain], steps, repeats, device)
     return {

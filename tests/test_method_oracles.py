@@ -333,7 +333,7 @@ def plain_training(shared: Task, one: Member) -> Plain:
         factor, beta1 = learning_plan(epoch, shared.epochs)
         for optimizer in optimizers:
             optimizer.param_groups[0].update(lr=one.learning_rate * factor, betas=(beta1, 0.999))
-        order = _batch_order(shared, epoch, batches).tolist()
+        order = _batch_order(shared, epoch).tolist()
         clean_order = _clean_order(shared, shared.clean, epoch, batches).tolist()
         clean_size = len(clean_order) // batches
         losses, kept, precisions = [], [], []

@@ -114,23 +114,24 @@ class Device:
         self.now, self.cost, self.fit, self.fail_at = 0.0, cost, fit, fail_at
         self.populations: list[list[Member]] = []
         self.alive: weakref.ref[Any] | None = None
-        patched.setattr(pacing, "engine_step", self.engine_step)
+        patched.setattr(pacing, "engine_steps", self.engine_steps)
         patched.setattr(pacing, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
-    def engine_step(self, _: Task, members: Sequence[Member]) -> Callable[[], None]:
+    def engine_steps(self, _: Task, members: Sequence[Member]) -> Callable[[int], None]:
         assert self.alive is None or self.alive() is None, "the population before was not freed"
         self.populations.append(list(members))
         steps = 0
 
-        def step() -> None:
+        def run(count: int) -> None:
             nonlocal steps
-            if len(members) > self.fit and steps == self.fail_at:
-                raise torch.OutOfMemoryError
-            self.now += self.cost(len(members))
-            steps += 1
+            for _ in range(count):
+                if len(members) > self.fit and steps == self.fail_at:
+                    raise torch.OutOfMemoryError
+                self.now += self.cost(len(members))
+                steps += 1
 
-        self.alive = weakref.ref(step)
-        return step
+        self.alive = weakref.ref(run)
+        return run
 
 
 def a_task(**changes: Any) -> Task:

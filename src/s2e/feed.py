@@ -19,7 +19,13 @@ RESIDENT_SHARE = 0.5
 
 
 class Feed(Protocol):
-    """Hands out the batches of an epoch."""
+    """Hands out the batches of an epoch.
+
+    Attributes:
+        advances_itself: `batch` moves on by itself; `advance` need not be called.
+    """
+
+    advances_itself: bool
 
     def begin_epoch(self, order: Tensor) -> None:
         """Take the order of the coming epoch, (S * B,) int64 on the CPU."""
@@ -55,6 +61,8 @@ def feed(
 class ResidentFeed:
     """All inputs on the device; a batch is an index draw there."""
 
+    advances_itself = True
+
     def __init__(self, inputs: Tensor, batch_size: int, steps: int, device: torch.device) -> None:
         self._inputs = inputs.to(device)
         self._orders = torch.zeros(steps, batch_size, dtype=torch.int64, device=device)
@@ -77,6 +85,8 @@ class ResidentFeed:
 
 class StreamedFeed:
     """Inputs stay in (pinned) host memory; the next batch is copied over while the current one is trained on."""
+
+    advances_itself = False
 
     def __init__(self, inputs: Tensor, batch_size: int, device: torch.device) -> None:
         on_cuda = device.type == "cuda"

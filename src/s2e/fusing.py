@@ -6,7 +6,6 @@ the same but for the contents of their tensors, such as those of two generations
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,9 +14,10 @@ from torch._inductor import compile as compile_graph
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from s2e.layers import AsOneProduct
+from s2e.products import AsOneProduct
 
-log = logging.getLogger(__name__)
+OPTIONS = {"combo_kernels": True, "shape_padding": False}
+"""Of the compiler: kernels that do not wait for each other become one; the rules of `products` have padded already."""
 
 _COMPILED: dict[str, Callable[..., object]] = {}
 """What was compiled in this process, by what was traced."""
@@ -29,7 +29,7 @@ def fused(function: Callable[[], None]) -> Callable[[], None]:
     key = _described(graph, tensors)
     if key not in _COMPILED:
         with torch.no_grad():
-            _COMPILED[key] = compile_graph(graph, [*tensors])
+            _COMPILED[key] = compile_graph(graph, [*tensors], OPTIONS)
     compiled = _COMPILED[key]
 
     def run() -> None:
@@ -41,7 +41,7 @@ def fused(function: Callable[[], None]) -> Callable[[], None]:
 
 def traced(function: Callable[[], None]) -> tuple[GraphModule, list[Tensor]]:
     """Run a function once; return its operations as a graph, and the tensors from outside that it takes, in order."""
-    with AsOneProduct():
+    with AsOneProduct(narrow=torch.get_float32_matmul_precision() != "highest"):
         graph = make_fx(lambda: function(), tracing_mode="real", _allow_non_fake_inputs=True)()
     tensors: dict[tuple[object, ...], Tensor] = {}
     places, held = {}, []

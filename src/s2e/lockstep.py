@@ -6,7 +6,7 @@ that are written in place; everything a graph reads is an attribute here, and so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,9 @@ from s2e.optimizer import StackedAdam
 from s2e.population import Population
 from s2e.records import Observed, Recorder
 from s2e.replay import Replayed
+
+STEPS_AT_ONCE = 8
+"""Steps in the longer of the two graphs a step is captured in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +87,9 @@ class Lockstep:
         self._keep_rate = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
         self._epoch = torch.zeros((), dtype=torch.int64, device=labels.device)
         self._some_rest = any(part.method.may_select_nothing for part in parts)
-        self._run: Callable[[], None] = self._step
+        self._replayed: Replayed | None = None
         if use_graph and labels.is_cuda:
-            self._run = Replayed(self._step, fuse=lambda: fuse and population.vectorized)
+            self._replayed = Replayed(self._step, fuse=lambda: fuse and population.vectorized, at_once=STEPS_AT_ONCE)
 
     def begin_epoch(self, epoch: Epoch) -> None:
         """Set what holds during an epoch."""
@@ -99,12 +102,16 @@ class Lockstep:
             self._clean.feed.begin_epoch(epoch.clean_order)
         self._recorder.begin_epoch(epoch.number, epoch.order, epoch.steps)
 
-    def step(self) -> None:
-        """Train every member on the next batch."""
-        self._feed.advance()
-        if self._clean is not None:
-            self._clean.feed.advance()
-        self._run()
+    def run(self, steps: int) -> None:
+        """Train every member on the next batches, so many of them."""
+        feeds = [self._feed] if self._clean is None else [self._feed, self._clean.feed]
+        if self._replayed is not None and all(feed.advances_itself for feed in feeds):
+            self._replayed(steps)
+            return
+        for _ in range(steps):
+            for feed in feeds:
+                feed.advance()
+            (self._replayed or self._step)()
 
     def _step(self) -> None:
         inputs, index = self._feed.batch()

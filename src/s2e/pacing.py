@@ -22,7 +22,7 @@ import torch
 from s2e.errors import InvalidInput
 from s2e.runs import CONFIG, Run
 from s2e.tasks import Member, Task
-from s2e.training import engine_step
+from s2e.training import engine_steps
 
 AUTO: Final = "auto"
 Generation = int | Literal["auto"]
@@ -149,15 +149,13 @@ def _seconds_of_a_step(task: Task, members: Sequence[Member]) -> float | None:
     None where it does not fit the memory.
     """
     try:
-        step = engine_step(task, members)
-        for _ in range(WARM_UP_STEPS):
-            step()
+        run = engine_steps(replace(task, fuse=False), members)  # to compile for every size would take minutes
+        run(WARM_UP_STEPS)
         timings: list[float] = []
         _wait_for(task.device)
         began = last = time.perf_counter()
         while len(timings) < TIMINGS and last - began < PATIENCE:
-            for _ in range(STEPS):
-                step()
+            run(STEPS)
             _wait_for(task.device)
             now = time.perf_counter()
             timings.append((now - last) / STEPS)

@@ -9,6 +9,7 @@ import gc
 import logging
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -26,24 +27,34 @@ class Replayed:
     Args:
         function: what to run.
         fuse: asked after the first run; compile the function before it is captured.
+        at_once: runs in the longer of two graphs: between graphs the device waits for a moment.
     """
 
-    def __init__(self, function: Callable[[], None], *, fuse: Callable[[], bool]) -> None:
-        self._function, self._fuse = function, fuse
+    def __init__(
+        self, function: Callable[[], None], *, fuse: Callable[[], bool] = lambda: False, at_once: int = 1
+    ) -> None:
+        self._function, self._fuse, self._at_once = function, fuse, at_once
         self._eager_runs = 0
         self._capturable = True
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by the runs in it
         self._stream = _capture_stream(torch.cuda.current_device())
 
-    def __call__(self) -> None:
-        """Run the function once."""
-        if self._graph is None and self._capturable and self._eager_runs >= WARM_UP_RUNS:
-            self._capture()
-        elif self._eager_runs == 0:
+    def __call__(self, times: int = 1) -> None:
+        """Run the function so many times."""
+        while times > 0:
+            if not self._graphs and self._capturable and self._eager_runs >= WARM_UP_RUNS:
+                self._capture()
+            fitting = [runs for runs in self._graphs if runs <= times]
+            if fitting:
+                self._graphs[max(fitting)].replay()
+                times -= max(fitting)
+            else:
+                self._run_eagerly()
+                times -= 1
+
+    def _run_eagerly(self) -> None:
+        if self._eager_runs == 0:
             torch.cuda.reset_peak_memory_stats()
-        if self._graph is not None:
-            self._graph.replay()
-            return
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             if self._eager_runs == 1 and self._fuse():
@@ -60,15 +71,19 @@ class Replayed:
             self._give_up("too little memory is left for one")
             return
         gc.collect()  # now, not while capturing: what is collected may be an earlier graph with its memory
-        graph = torch.cuda.CUDAGraph()
+        pool = torch.cuda.graph_pool_handle()  # for all graphs: they never run at the same time
         try:
-            with torch.cuda.graph(graph, stream=self._stream):
-                self._function()
+            self._graphs = {runs: self._captured(runs, pool) for runs in sorted({1, self._at_once})}
         except RuntimeError as problem:
             self._give_up(str(problem).strip().splitlines()[0])
             torch.cuda.synchronize()
-        else:
-            self._graph = graph
+
+    def _captured(self, runs: int, pool: Any) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=self._stream):
+            for _ in range(runs):
+                self._function()
+        return graph
 
     def _give_up(self, reason: str) -> None:
         log.warning("this step cannot be captured as a CUDA graph (%s); running it step by step", reason)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,12 +18,12 @@ from torch import Tensor
 
 from s2e.crew import Crew, clean_batch_size
 from s2e.data import LabelledData
+from s2e.evaluation import Evaluation, Judged
 from s2e.feed import scaled
 from s2e.lockstep import Epoch
 from s2e.memory import members_that_fit, network_bytes, small_on_a_cpu
 from s2e.methods import Method, Need
 from s2e.optimizer import learning_plan
-from s2e.population import Population
 from s2e.records import Curves, bytes_per_member
 from s2e.schedules import keep_counts
 from s2e.seeds import derive
@@ -32,9 +31,6 @@ from s2e.tasks import Member, Progress, Task, Trained, check
 from s2e.turns import Turns
 
 log = logging.getLogger(__name__)
-
-EVALUATED_ROWS = 1 << 16
-"""Samples times networks in one evaluation batch."""
 
 Tell = Callable[[int, tuple[int, ...], Curves], list[int]]
 """Is told an epoch, the places of the members trained and their curves, and names the rows to stop."""
@@ -135,18 +131,21 @@ def _train_side_by_side(task: Task, members: Sequence[Member], places: Sequence[
 def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
     """Train the members at these places, which fit the memory together; `tell` names those to stop."""
     curves = Curves.empty(len(places), task.epochs, task.evaluate)
-    evaluated = {name: _Evaluated.of(data, task.device) for name, data in task.evaluate.items()}
+    judged = {name: Judged.of(data, task.device) for name, data in task.evaluate.items()}
     crew = Crew.of(task, [members[place] for place in places])
+    evaluations = _evaluations(task, crew, judged)
     stopped: list[tuple[NDArray[np.int64], Trained]] = []
+    order = _batch_order(task, 0)
     for epoch in range(task.epochs):
-        now = _epoch(task, epoch, crew)
+        now = _epoch(task, epoch, crew, order)
         crew.lockstep.begin_epoch(now)
-        for _ in range(now.steps):
-            crew.lockstep.step()
+        crew.lockstep.run(now.steps)
+        accuracies = {name: evaluation.accuracy() for name, evaluation in evaluations.items()}
+        order = _batch_order(task, epoch + 1)  # for the next one, while the device is still busy with this one
         crew.recorder.end_epoch(epoch, curves, crew.rows)
-        for name, data in evaluated.items():
-            accuracies = data.accuracy(crew.population).cpu().split(crew.networks)
-            curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in accuracies]
+        for name, accuracy in accuracies.items():
+            by_member = accuracy.cpu().split(crew.networks)
+            curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in by_member]
         if crew.best is not None and task.remember_best is not None:
             crew.best.update(curves.accuracy[task.remember_best][crew.rows, epoch])
         leaving = np.isin(crew.rows, tell(epoch, tuple(places), curves))
@@ -155,43 +154,51 @@ def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], t
             if leaving.all():
                 break
             crew = crew.part(np.flatnonzero(~leaving), task.epochs - epoch - 1)
+            evaluations = _evaluations(task, crew, judged)
     else:
         stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
-    order = np.argsort(np.concatenate([rows for rows, _ in stopped]))
+    back = np.argsort(np.concatenate([rows for rows, _ in stopped]))
     trained = Trained.concatenate([part for _, part in stopped])
-    return trained if len(stopped) == 1 else trained.take(order.tolist())
+    return trained if len(stopped) == 1 else trained.take(back.tolist())
 
 
-def engine_step(task: Task, members: Sequence[Member]) -> Callable[[], None]:
-    """Return the bare step of a population, for measuring it: each call trains every member on the next batch.
+def _evaluations(task: Task, crew: Crew, judged: Mapping[str, Judged]) -> dict[str, Evaluation]:
+    return {name: Evaluation(crew.population, data, use_graph=task.graph) for name, data in judged.items()}
+
+
+def engine_steps(task: Task, members: Sequence[Member]) -> Callable[[int], None]:
+    """Return the bare steps of a population, for measuring them: trains every member on so many batches.
 
     Unlike `train_population` it does not give torch's random state back.
     """
     check(task, members)
     members = [members[place] for place in _by_method(task, members)]
     crew = Crew.of(task, members)
-    lockstep, first = crew.lockstep, _epoch(task, 0, crew)
-    taken = 0
+    first = _epoch(task, 0, crew, _batch_order(task, 0))
+    left = 0
 
-    def step() -> None:
-        nonlocal taken
-        if taken % first.steps == 0:
-            lockstep.begin_epoch(first)
-        with _fast_matrix_products():
-            lockstep.step()
-        taken += 1
+    def run(steps: int) -> None:
+        nonlocal left
+        while steps > 0:
+            if left == 0:
+                crew.lockstep.begin_epoch(first)
+                left = first.steps
+            now = min(steps, left)
+            with _fast_matrix_products():
+                crew.lockstep.run(now)
+            steps, left = steps - now, left - now
 
-    return step
+    return run
 
 
-def _epoch(task: Task, number: int, crew: Crew) -> Epoch:
+def _epoch(task: Task, number: int, crew: Crew, order: Tensor) -> Epoch:
     """What holds during an epoch."""
-    steps = len(task.train) // task.batch_size
+    steps = len(order) // task.batch_size
     clean = None if crew.samples.clean is None else task.clean
     now = np.stack([member.schedule[number] for member in crew.members])  # (P,)
     return Epoch(
         number,
-        _batch_order(task, number, steps),
+        order,
         steps,
         torch.from_numpy(keep_counts(now, task.batch_size)),
         torch.from_numpy(now),
@@ -200,10 +207,11 @@ def _epoch(task: Task, number: int, crew: Crew) -> Epoch:
     )
 
 
-def _batch_order(task: Task, epoch: int, steps: int) -> Tensor:
+def _batch_order(task: Task, epoch: int) -> Tensor:
     """Shuffle the samples for one epoch, (S * B,), the same on every device."""
     generator = torch.Generator().manual_seed(derive(task.seed, "order", epoch))
-    return torch.randperm(len(task.train), generator=generator)[: steps * task.batch_size]
+    shuffled = torch.randperm(len(task.train), generator=generator)
+    return shuffled[: len(shuffled) // task.batch_size * task.batch_size]
 
 
 def _clean_order(task: Task, clean: LabelledData, epoch: int, steps: int) -> Tensor:
@@ -212,28 +220,6 @@ def _clean_order(task: Task, clean: LabelledData, epoch: int, steps: int) -> Ten
     needed = steps * clean_batch_size(task, clean)
     shuffled = [torch.randperm(len(clean), generator=generator) for _ in range(-(-needed // len(clean)))]
     return torch.cat(shuffled)[:needed]
-
-
-@dataclass(frozen=True)
-class _Evaluated:
-    """A data set on the device, with true labels where they are known to be judged by."""
-
-    inputs: Tensor
-    labels: Tensor
-
-    @classmethod
-    def of(cls, data: LabelledData, device: torch.device) -> _Evaluated:
-        return cls(torch.from_numpy(data.inputs).to(device), torch.from_numpy(data.labels).to(device))
-
-    @torch.no_grad()
-    def accuracy(self, population: Population) -> Tensor:
-        """Share of right predictions of every network, (G,)."""
-        size = max(1, EVALUATED_ROWS // len(population))
-        right = torch.zeros(len(population), dtype=torch.float64, device=self.labels.device)
-        for inputs, labels in zip(self.inputs.split(size), self.labels.split(size), strict=True):
-            predicted = population.forward(scaled(inputs), training=False).argmax(dim=-1)  # (G, B)
-            right += (predicted == labels).sum(dim=-1)
-        return right / len(self.labels)
 
 
 def _current(device: torch.device) -> AbstractContextManager[None]:

@@ -16,8 +16,11 @@ from s2e.samplers.trials import check_single_objective, complete, uniform
 from s2e.spaces import Space
 from s2e.surrogate import CurveModel, Floats, landmarks
 
-CANDIDATES = 3000
-"""Points of each kind, uniform and near good ones, among which the expected improvement is maximised."""
+CANDIDATES = 100
+"""Points of each kind, uniform and near good ones, among which the expected improvement is maximised.
+
+Few on purpose: searching harder for the largest finds the places where the model is most wrong.
+"""
 ELITE = 5
 """How many of the best points are looked around."""
 POOL = 400
