@@ -189,7 +189,7 @@ class _PatchProducts(_ByRule):
             product = torch.bmm(spread, patches.flatten(3).flatten(0, 1))  # (G·S, O, L/S)
             product = product.view(networks, parts, outputs, *patches.shape[3:])
             product = product.transpose(2, 3).flatten(1, 2)  # (G, B, O, H', W')
-        return _with_bias(product.to(inputs.dtype), bias, in_dims[2]), 0
+        return _with_bias(product, bias, in_dims[2]).to(inputs.dtype), 0
 
 
 class _Convolutions(_ByRule):
@@ -209,21 +209,19 @@ class _Convolutions(_ByRule):
         """Convolve network by network, channels last in memory."""
         weight = _first(weight, in_dims[1]).to(narrow)  # (G, O, C, h, w)
         own = _first(inputs, in_dims[0]).to(narrow)
-        ones = [own] * len(weight) if in_dims[0] is None else own.unbind()
+        last = _written_down(own.movedim(-3, -1)).movedim(-1, -3)  # ((G,) B, C, H, W), channels last
+        ones = [last] * len(weight) if in_dims[0] is None else last.unbind()
         products = [
-            functional.conv2d(_channels_last(one), _channels_last(kernel), padding=(vertical, horizontal))
+            functional.conv2d(one, kernel.contiguous(memory_format=torch.channels_last), padding=(vertical, horizontal))
             for one, kernel in zip(ones, weight, strict=True)
         ]
-        return _with_bias(torch.stack(products).to(inputs.dtype), bias, in_dims[2]), 0  # (G, B, O, H', W')
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    return images.contiguous(memory_format=torch.channels_last)
+        product = _written_down(torch.stack([one.movedim(1, -1) for one in products])).movedim(-1, 2)
+        return _with_bias(product, bias, in_dims[2]).to(inputs.dtype), 0  # (G, B, O, H', W')
 
 
 def _with_bias(product: Tensor, bias: Tensor | None, dim: int | None) -> Tensor:
     """(G, B, O, H', W') plus (G, O), or (O,) of a bias that all networks share."""
-    return product if bias is None else product + _first(bias, dim)[..., None, :, None, None]
+    return product if bias is None else product + _first(bias, dim)[..., None, :, None, None].to(product.dtype)
 
 
 def _parts(networks: int, batch: int) -> int:
@@ -263,7 +261,7 @@ class _Windows(torch.autograd.Function):
             for i in range(height)
             for j in range(width)
         ]
-        return _written_down(sum(shifted[1:], start=shifted[0]).to(gradient.dtype)), None, None
+        return _WrittenDown.forward(sum(shifted[1:], start=shifted[0]).to(gradient.dtype)), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
@@ -271,13 +269,32 @@ class _Windows(torch.autograd.Function):
         return _Windows.forward(tangent.contiguous(), *ctx.size)
 
 
-def _written_down(tensor: Tensor) -> Tensor:
-    """Return a tensor that the compiler puts into memory once, instead of working it out anew for every reader.
+class _WrittenDown(torch.autograd.Function):
+    """A tensor that the compiler puts into memory once, instead of working it out anew for every reader.
 
     Strides speak of memory, so there has to be some.
     """
-    flat = tensor.flatten()
-    return flat.as_strided(tensor.shape, tensor.contiguous().stride()) if tensor.ndim > 1 else flat
+
+    @staticmethod
+    def forward(tensor: Tensor) -> Tensor:
+        size = tensor.shape
+        return tensor.flatten().as_strided(size, [size[dim + 1 :].numel() for dim in range(len(size))])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ARG004
+        return _WrittenDown.forward(gradient)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:  # noqa: ARG004
+        return tangent.clone()
+
+
+def _written_down(tensor: Tensor) -> Tensor:
+    return _WrittenDown.apply(tensor)  # type: ignore[no-untyped-call,no-any-return]
 
 
 # Pooling and normalisation
@@ -298,10 +315,49 @@ def _max_pool2d(
     plain = halves and dilation in (1, (1, 1)) and not ceil_mode and not return_indices
     if not plain or not is_batchedtensor(inputs) or inputs.shape[-1] % 2 or inputs.shape[-2] % 2:
         return None
-    first, *others = (inputs[..., i::2, j::2] for i in (0, 1) for j in (0, 1))
-    for other in others:
-        first = torch.where((other > first) | other.isnan(), other, first)
-    return first
+    halved: Tensor = _HalvedByRule.apply(inputs)  # type: ignore[no-untyped-call]
+    return halved
+
+
+class _HalvedByRule(_ByRule):
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, inputs: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
+        """Halve the last two axes of whatever there is."""
+        return _Halved.apply(_first(inputs, in_dims[0]))[0], 0  # type: ignore[no-untyped-call]
+
+
+class _Halved(torch.autograd.Function):
+    """The largest of each square of four, and which of them it is: the first of equal ones, or not a number."""
+
+    @staticmethod
+    def forward(inputs: Tensor) -> tuple[Tensor, Tensor]:
+        largest, *others = (inputs[..., i::2, j::2] for i in (0, 1) for j in (0, 1))
+        which = torch.zeros_like(largest, dtype=torch.uint8)
+        for place, other in enumerate(others, start=1):
+            larger = (other > largest) | other.isnan()
+            largest, which = torch.where(larger, other, largest), torch.where(larger, place, which)
+        return largest, which
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+        ctx.save_for_forward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> Tensor:
+        """Hand each gradient to the one of four it came from."""
+        (which,) = ctx.saved_tensors
+        place = torch.arange(4, device=which.device, dtype=which.dtype).view(2, 1, 2)
+        chosen = which[..., :, None, :, None] == place  # (..., H/2, 2, W/2, 2)
+        spread = torch.where(chosen, gradient[..., :, None, :, None], 0.0)
+        return spread.flatten(-4, -3).flatten(-2, -1)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None]:
+        (which,) = ctx.saved_tensors
+        squares = torch.stack([tangent[..., i::2, j::2] for i in (0, 1) for j in (0, 1)], dim=-1)
+        return squares.gather(-1, which.long().unsqueeze(-1)).squeeze(-1), None
 
 
 def _batch_norm(

@@ -52,7 +52,7 @@ def promising(
     model = Process(curves, scaled, fitted(curves[some], scaled[some], PRIOR))
     best = points[np.argsort(model.mean(curves))[:NEAR]]
     uniform_draws = generator.random((CANDIDATES, space.dimension))
-    candidates = np.concatenate([uniform_draws, neighbours(best, CANDIDATES, generator)])
+    candidates = np.concatenate([uniform_draws, neighbours(best, CANDIDATES, generator, share=0.4)])
     looked_at = space.decode(candidates, epochs, at=at)
     likely = np.argsort(model.mean(looked_at))[: max(LIKELY, count)]  # deviations cost more than means
     candidates, looked_at = candidates[likely], looked_at[likely]

@@ -21,8 +21,10 @@ CANDIDATES = 100
 
 Few on purpose: searching harder for the largest finds the places where the model is most wrong.
 """
-ELITE = 5
+ELITE = 2
 """How many of the best points are looked around."""
+MOVED = 0.2
+"""Share of its coordinates in which a neighbour differs from a good point."""
 POOL = 400
 """Uniform points among which the next one of the start-up is chosen."""
 
@@ -94,7 +96,7 @@ class CurveSampler(BaseSampler):
         model = CurveModel(self._curves(points), np.array([sign * one.values[0] for one in told]))
         good = points[np.argsort(model.predict(self._curves(points))[0])[:ELITE]]  # (ELITE, D)
         uniform_draws = generator.random((CANDIDATES, self.space.dimension))
-        candidates = np.concatenate([uniform_draws, neighbours(good, CANDIDATES, generator)])
+        candidates = np.concatenate([uniform_draws, neighbours(good, CANDIDATES, generator, share=MOVED)])
         curves = self._curves(candidates)  # (n, F)
         if not asked:
             return np.asarray(candidates[model.expected_improvement(curves).argmax()])
@@ -115,11 +117,11 @@ class CurveSampler(BaseSampler):
         return all(0.0 <= trial.params.get(name, -1.0) <= 1.0 for name in self.space.names)
 
 
-def neighbours(points: Floats, count: int, generator: np.random.Generator) -> Floats:
-    """Candidates (count, D) near some of the given points: a few coordinates moved, by a little or by more."""
+def neighbours(points: Floats, count: int, generator: np.random.Generator, *, share: float) -> Floats:
+    """Candidates (count, D) near some of the given points: a share of the coordinates moved, by a little or by more."""
     near = points[generator.integers(0, len(points), count)]  # (count, D)
     reach = generator.choice([0.02, 0.05, 0.1, 0.2], size=(count, 1))
-    moved = generator.random(near.shape) < 0.4
+    moved = generator.random(near.shape) < share
     return np.asarray(np.clip(near + moved * reach * generator.normal(size=near.shape), 0.0, 1.0))
 
 
