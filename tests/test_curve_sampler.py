@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from s2e.errors import InvalidInput
 from s2e.samplers import CurveSampler, algorithm
-from s2e.samplers.curve import CANDIDATES, ELITE, POOL, neighbours
+from s2e.samplers.curve import CANDIDATES, ELITE, MOVED, POOL, neighbours
 from s2e.schedules import coteaching
 from s2e.spaces import SPACES, CoteachingSpace, S2ESpace
 from s2e.surrogate import CurveModel, _fitted, landmarks
@@ -84,10 +84,14 @@ def complete_trial(space, point, value):
 
 
 def farthest_by_brute_force(space, trial, before):
-    """Of all points of the pool, the one whose nearest curve among those before is farthest away."""
+    """Of all points of the pool, the one whose nearest curve among those before is farthest away.
+
+    The first of all is the one whose curve is nearest to those of the others on average.
+    """
     pool = draws_of(trial).random((POOL, space.dimension))
     if not before:
-        return pool[0]
+        curves = curves_of(space, pool)
+        return min(pool, key=lambda point: np.linalg.norm(curves - curves_of(space, [point]), axis=1).mean())
     best, farthest = None, -1.0
     for point in pool:
         own = curves_of(space, [point])[0]
@@ -164,7 +168,7 @@ def test_as_long_as_all_fail_every_point_is_like_a_first_one():
     study = new_study()
     for number in range(STARTUP + K):
         trial = study.ask(coordinates(SMALL))
-        np.testing.assert_array_equal(as_point(SMALL, trial.params), draws_of(number).random((POOL, 3))[0])
+        np.testing.assert_array_equal(as_point(SMALL, trial.params), farthest_by_brute_force(SMALL, number, []))
         study.tell(trial, state=TrialState.FAIL)
 
 
@@ -206,7 +210,8 @@ def test_with_a_model_a_point_is_the_most_promising_of_its_candidates_running_on
 ):
     looked_around = []
     monkeypatch.setattr(
-        "s2e.samplers.curve.neighbours", lambda *given: looked_around.append(given[0]) or neighbours(*given)
+        "s2e.samplers.curve.neighbours",
+        lambda *given, share: looked_around.append(given[0]) or neighbours(*given, share=share),
     )
     chance = np.random.default_rng(0)
     points = chance.random((40, space.dimension))
@@ -223,7 +228,7 @@ def test_with_a_model_a_point_is_the_most_promising_of_its_candidates_running_on
         model, known = model.given(asked), np.concatenate([known, asked])
     generator = draws_of(len(study.trials))
     uniform = generator.random((CANDIDATES, space.dimension))
-    candidates = np.concatenate([uniform, neighbours(points[elite], CANDIDATES, generator)])
+    candidates = np.concatenate([uniform, neighbours(points[elite], CANDIDATES, generator, share=MOVED)])
     mean, deviation = model.predict(curves_of(space, candidates))
     gap = model.predict(known)[0].min() - mean
     improvement = gap * norm.cdf(gap / deviation) + deviation * norm.pdf(gap / deviation)  # E[max(best − y, 0)]
@@ -235,7 +240,7 @@ def test_with_a_model_a_point_is_the_most_promising_of_its_candidates_running_on
 def test_candidates_near_good_points_are_in_the_cube_and_differ_from_one_of_them_in_a_few_coordinates():
     points = np.random.default_rng(0).random((3, 20))
     points[0, :10] = 1.0
-    near = neighbours(points, 3000, np.random.default_rng(1))
+    near = neighbours(points, 3000, np.random.default_rng(1), share=0.4)
     assert near.shape == (3000, 20)
     assert ((near >= 0) & (near <= 1)).all()
     moved = near[:, None] != points  # (3000, 3, D)

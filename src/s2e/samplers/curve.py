@@ -32,7 +32,8 @@ POOL = 400
 class CurveSampler(BaseSampler):
     """Models the score as a function of the decoded curve and asks where the expected improvement is largest.
 
-    The first trials are draws whose curves lie far apart. From then on the expected improvement under a Gaussian
+    The first trial is the most typical of many draws, the next ones are draws whose curves lie far from it and from each
+    other. From then on the expected improvement under a Gaussian
     process over the curves of all complete trials is maximised over uniform candidates and over neighbours of the
     points it holds best. Trials asked but not told yet count as scored just as predicted, so that the points of one
     generation differ. Like the others here, it keeps no state: what it asks follows from the study and its arguments.
@@ -81,11 +82,12 @@ class CurveSampler(BaseSampler):
         return uniform(self.seed, study, trial, param_name, param_distribution)
 
     def _farthest(self, before: list[FrozenTrial], generator: np.random.Generator) -> Floats:
-        """Return the uniform draw whose curve is farthest from the curves of all trials before it."""
+        """Return the uniform draw whose curve is farthest from those of all trials before it; the most typical first."""
         pool = generator.random((POOL, self.space.dimension))
+        curves = self._curves(pool)
         if not before:
-            return np.asarray(pool[0])
-        apart = _squared_distances(self._curves(pool), self._curves(self._points(before)))  # (POOL, n)
+            return np.asarray(pool[np.sqrt(_squared_distances(curves, curves)).mean(axis=1).argmin()])
+        apart = _squared_distances(curves, self._curves(self._points(before)))  # (POOL, n)
         return np.asarray(pool[apart.min(axis=1).argmax()])
 
     def _most_promising(

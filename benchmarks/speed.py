@@ -1,0 +1,383 @@
+"""How fast a population trains, beside what the device allows; a table on the screen and a JSON file.
+
+    python benchmarks/speed.py steps --out DIR          steps of the reference networks, with floors and targets
+    python benchmarks/speed.py scaling --out DIR        time against members, samples and epochs
+    python benchmarks/speed.py epoch --out DIR          what an epoch spends beside its steps
+    python benchmarks/speed.py memory --out DIR         peak memory, and a population ten times larger than fits
+    python benchmarks/speed.py agreement --out DIR      compiled training against plain float32, over ten seeds (MNIST)
+    python benchmarks/speed.py search --out DIR         a whole search on MNIST, 60 trials of 200 epochs
+    python benchmarks/speed.py draw --out DIR           figures of what was measured
+
+All but the last two parts take made-up data: the time of a step does not depend on the numbers. `steps` and `search`
+are about a GPU; the others run on a CPU, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from floors import Rates, measured_rates, work
+from s2e import schedules, training
+from s2e.data import LabelledData
+from s2e.datasets import load
+from s2e.methods import Coteaching
+from s2e.networks import reference_network
+from s2e.noise import corrupt, parse_noise
+from s2e.tasks import VALIDATION, Member, Task
+from s2e.training import engine_steps, train_population
+
+SHAPES = {"mlp": (1, 28, 28), "cifar10-cnn": (3, 32, 32), "cifar100-cnn": (3, 32, 32)}
+CLASSES = {"mlp": 10, "cifar10-cnn": 10, "cifar100-cnn": 100}
+BATCH = 128
+TARGETS = [  # network, members, what the target is for, microseconds
+    ("mlp", 6, "step", 80.0),
+    ("mlp", 64, "member", 5.0),
+    ("cifar10-cnn", 6, "step", 400.0),
+    ("cifar10-cnn", 96, "member", 30.0),
+    ("cifar100-cnn", 6, "network", 500.0),
+]
+
+
+def made_up(shape: tuple[int, ...], samples: int, classes: int = 10) -> LabelledData:
+    """Random pixels and labels."""
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, size=(samples, *shape), dtype=np.uint8)
+    labels = generator.integers(0, classes, size=samples)
+    return LabelledData(pixels, labels, tuple(str(label) for label in range(classes)), clean_labels=labels)
+
+
+def members(count: int, epochs: int = 1) -> list[Member]:
+    """Co-teaching with keep rates from 0.3 to 0.9."""
+    rates = np.linspace(0.3, 0.9, count)
+    return [Member(schedules.constant(float(rate), epochs), seed) for seed, rate in enumerate(rates)]
+
+
+def task(network: str, samples: int, device: torch.device, **changes: Any) -> Task:
+    """Co-teaching of a reference network on made-up data, for an epoch unless changed."""
+    train = made_up(SHAPES[network], samples, CLASSES[network])
+    factory = reference_network(network, train.sample_shape, train.classes)
+    settings = {"evaluate": {}, "epochs": 1, "batch_size": BATCH, "device": device, **changes}
+    return Task(train, factory, Coteaching(), **settings)
+
+
+def step_seconds(run: Callable[[int], None], device: torch.device, *, at_least: float = 0.3) -> float:
+    """Return the time of a step: the median of five stretches, each of some tenths of a second."""
+    run(16)
+    _wait(device)
+    began = time.perf_counter()
+    run(16)
+    _wait(device)
+    count = max(16, int(16 * at_least / (time.perf_counter() - began)) // 16 * 16)
+    times = []
+    for _ in range(5):
+        _wait(device)
+        began = time.perf_counter()
+        run(count)
+        _wait(device)
+        times.append((time.perf_counter() - began) / count)
+    return statistics.median(times)
+
+
+def kernels_per_step(run: Callable[[int], None]) -> float | None:
+    """Count what a GPU is given to do in a step; None on a CPU."""
+    if not torch.cuda.is_available():
+        return None
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        run(16)
+        torch.cuda.synchronize()
+    return sum(row.count for row in seen.key_averages() if row.device_time_total > 0) / 16
+
+
+# The parts
+
+
+def steps(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
+    """Steps of the reference networks."""
+    rows = []
+    print(
+        f"{'network':14}{'members':>8}{'µs a step':>11}{'a member':>10}{'floor':>8}{'kernels':>9}{'ready':>8}  target"
+    )
+    for network, count, per, target in TARGETS:
+        if given.networks and network not in given.networks:
+            continue
+        _forget()
+        shared = task(network, 12_800, given.device, fuse=True)
+        began = time.perf_counter()
+        run = engine_steps(shared, members(count))
+        run(16)
+        _wait(given.device)
+        ready = time.perf_counter() - began
+        seconds = step_seconds(run, given.device)
+        narrow = 2 if network != "mlp" else 4
+        floor = 2 * work(shared.network, torch.zeros(BATCH, *SHAPES[network]), narrow).seconds(rates)
+        value = 1e6 * seconds / {"step": 1, "member": count, "network": 2 * count}[per]
+        row = {
+            "network": network,
+            "members": count,
+            "microseconds": 1e6 * seconds,
+            "microseconds_per_member": 1e6 * seconds / count,
+            "floor_per_member": 1e6 * floor,
+            "kernels": kernels_per_step(run),
+            "seconds_until_ready": ready,
+            "target": {"per": per, "microseconds": target, "reached": value <= target, "measured": value},
+        }
+        rows.append(row)
+        reached = "reached" if value <= target else "NOT reached"
+        print(
+            f"{network:14}{count:8}{1e6 * seconds:11.1f}{1e6 * seconds / count:10.2f}{1e6 * floor:8.2f}"
+            f"{row['kernels'] or 0:9.1f}{ready:7.1f}s  {value:.2f} of {target:g} µs a {per}: {reached}",
+            flush=True,
+        )
+        del run
+    return {"rows": rows}
+
+
+def scaling(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
+    """Time against members, samples and epochs."""
+    by_members, network = [], (given.networks or ["mlp"])[0]
+    floor = 2 * work(
+        reference_network(network, SHAPES[network], CLASSES[network]), torch.zeros(BATCH, *SHAPES[network]), 4
+    )
+    for count in given.members:
+        _forget()
+        run = engine_steps(task(network, 12_800, given.device, fuse=given.device.type == "cuda"), members(count))
+        seconds = step_seconds(run, given.device)
+        by_members.append({"members": count, "microseconds_per_member": 1e6 * seconds / count})
+        print(f"{network} {count:5} members: {1e6 * seconds / count:9.2f} µs a step and member", flush=True)
+        del run
+    by_samples, by_epochs = [], []
+    for samples in given.samples:
+        seconds = _trained(task(network, samples, given.device, epochs=4, fuse=False), members(6, 4))
+        by_samples.append({"samples": samples, "seconds_per_epoch": seconds / 4})
+        print(f"{network} {samples:6} samples: {seconds / 4:7.3f} s an epoch of 6 members", flush=True)
+    for epochs in given.epochs:
+        seconds = _trained(task(network, given.samples[0], given.device, epochs=epochs, fuse=False), members(6, epochs))
+        by_epochs.append({"epochs": epochs, "seconds": seconds})
+        print(f"{network} {epochs:4} epochs: {seconds:7.3f} s", flush=True)
+    return {
+        "network": network,
+        "by_members": by_members,
+        "by_samples": by_samples,
+        "by_epochs": by_epochs,
+        "floor_microseconds_per_member": 1e6 * floor.seconds(rates),
+    }
+
+
+def epoch(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
+    """What an epoch spends on evaluation, records and bookkeeping, beside its steps."""
+    samples, epochs = (54_000, 20) if given.device.type == "cuda" else (6_400, 6)
+    fuse = given.device.type == "cuda"
+    shared = task("mlp", samples, given.device, fuse=fuse)
+    seconds = step_seconds(engine_steps(shared, members(6)), given.device)
+    _forget()
+    valid = made_up(SHAPES["mlp"], samples // 9)
+    ends: list[float] = []
+    whole = task("mlp", samples, given.device, fuse=fuse, epochs=epochs, evaluate={VALIDATION: valid})
+    train_population(whole, members(6, epochs), on_epoch=lambda _: ends.append(time.perf_counter()))
+    took = statistics.median(np.diff(ends)[epochs // 2 :].tolist())
+    inside = seconds * (samples // BATCH)
+    share = max(0.0, 1 - inside / took)
+    print(f"epoch {1e3 * took:.2f} ms, its {samples // BATCH} steps {1e3 * inside:.2f} ms: {share:.1%} for the rest")
+    return {"epoch_seconds": took, "step_seconds": seconds, "steps": samples // BATCH, "share_of_the_rest": share}
+
+
+def memory(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
+    """Peak memory, and a population ten times larger than fits."""
+    rows = []
+    for count in (6, 32, 96):
+        if given.device.type == "cuda":
+            _forget()
+            torch.cuda.reset_peak_memory_stats()
+            engine_steps(task("mlp", 12_800, given.device, fuse=False), members(count))(16)
+            peak = torch.cuda.max_memory_allocated()
+        else:  # a process of its own: what a process has once taken counts for ever
+            peak = int(subprocess.check_output([sys.executable, __file__, "peak", "--members", str(count)]))
+        rows.append({"members": count, "peak_bytes": peak})
+        print(f"{count:4} members: peak {peak / 2**20:8.1f} MiB", flush=True)
+    (small, low), (_, _), (large, high) = ((row["members"], row["peak_bytes"]) for row in rows)
+    each = (high - low) / (large - small)
+    middle = low + each * (32 - small)
+    print(
+        f"{each / 2**20:.2f} MiB a member; 32 members take {rows[1]['peak_bytes'] / middle:.3f} times the straight line"
+    )
+    fitting, population = 4, members(40, 2)
+    shared = task("mlp", 1_280, given.device, epochs=2, fuse=False)
+    together = train_population(shared, population).curves.loss
+    with _room_for(fitting, shared, given.device):
+        in_chunks = train_population(shared, population).curves.loss
+    apart = float(np.abs(together - in_chunks).max())
+    print(f"40 members where {fitting} fit: losses differ by at most {apart:.2e}")
+    return {
+        "rows": rows,
+        "bytes_per_member": each,
+        "chunks": {"members": 40, "fit": fitting, "largest_difference": apart},
+    }
+
+
+def agreement(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
+    """Compiled training against plain float32 over ten seeds."""
+    loaded = load("mnist", given.data_root)
+    train, valid = loaded.train.take(np.arange(54_000)), loaded.train.take(np.arange(54_000, 60_000))
+    noisy = corrupt(train, parse_noise("symmetric:0.5"), np.random.default_rng(0))
+    factory = reference_network("mlp", train.sample_shape, train.classes)
+    schedule = schedules.coteaching(0.5, given.epochs[0])
+    population = [Member(schedule, seed) for seed in range(10)]
+    accuracies = {}
+    for name, fuse in (("compiled", True), ("float32", False)):
+        shared = Task(
+            noisy, factory, Coteaching(), {VALIDATION: valid}, epochs=given.epochs[0], device=given.device,
+            fuse=fuse, graph=fuse, vectorize=True,
+        )  # fmt: skip
+        fast = training._fast_matrix_products
+        training._fast_matrix_products = fast if fuse else nullcontext  # type: ignore[assignment]
+        accuracies[name] = train_population(shared, population).curves.last(VALIDATION)
+        training._fast_matrix_products = fast
+        print(f"{name:9} {accuracies[name].mean():.4%} ± {accuracies[name].std(ddof=1):.4%} over ten seeds", flush=True)
+    gap = accuracies["compiled"] - accuracies["float32"]
+    error = gap.std(ddof=1) / np.sqrt(len(gap))
+    print(f"compiled minus float32: {gap.mean():+.4%} ± {error:.4%} (standard error)")
+    return {**{name: each.tolist() for name, each in accuracies.items()}, "gap": gap.mean(), "standard_error": error}
+
+
+def search(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
+    """A whole search as a user starts it, the final training included."""
+    rows = []
+    for generation, target in ((6, 100.0), (20, 50.0)):
+        out = given.out / f"search-{generation}"
+        command = [
+            sys.executable, "-m", "s2e", "search", "mnist", "--noise", "pair:0.45", "--trials", "60", "--epochs", "200",
+            "--generation", str(generation), "--data-root", str(given.data_root), "--out", str(out),
+        ]  # fmt: skip
+        began = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        seconds = time.perf_counter() - began
+        rows.append({"generation": generation, "seconds": seconds, "target": target, "reached": seconds <= target})
+        print(f"60 trials of 200 epochs, {generation} at a time: {seconds:.1f} s of {target:g} s", flush=True)
+    return {"rows": rows}
+
+
+def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # noqa: ARG001
+    """Draw what `scaling` measured."""
+    from matplotlib.figure import Figure
+
+    found = json.loads((given.out / "scaling.json").read_text())
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    first, second, third = figure.subplots(1, 3)
+    counts = [row["members"] for row in found["by_members"]]
+    first.loglog(counts, [row["microseconds_per_member"] for row in found["by_members"]], "o-", color="#0072b2")
+    first.axhline(found["floor_microseconds_per_member"], color="#777777", linestyle="--")
+    first.annotate("floor", (counts[0], found["floor_microseconds_per_member"]), color="#555555", va="bottom")
+    first.set(xlabel="members", ylabel="µs per step and member")
+    for axes, rows, x, y, label in (
+        (second, found["by_samples"], "samples", "seconds_per_epoch", "seconds per epoch"),
+        (third, found["by_epochs"], "epochs", "seconds", "seconds in all"),
+    ):
+        across, values = [row[x] for row in rows], [row[y] for row in rows]
+        axes.plot(across, values, "o-", color="#0072b2")
+        axes.set(xlabel=x, ylabel=label, ylim=(0, None), xlim=(0, None))
+    for axes in (first, second, third):
+        axes.spines[["top", "right"]].set_visible(False)
+    for kind in ("png", "svg"):
+        figure.savefig(given.out / f"scaling.{kind}", dpi=150)
+    return None
+
+
+PARTS = {each.__name__: each for each in (steps, scaling, epoch, memory, agreement, search, draw)}
+
+
+def _trained(shared: Task, population: Sequence[Member]) -> float:
+    _forget()
+    train_population(shared, population[:1])  # what is loaded only once
+    _wait(shared.device)
+    began = time.perf_counter()
+    train_population(shared, population)
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _room_for(count: int, shared: Task, device: torch.device) -> Iterator[None]:
+    """Leave memory for so many members only: truly on a GPU, by what the planning is told on a CPU."""
+    before = training.members_that_fit
+    if device.type == "cuda":
+        _forget()
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.reset_peak_memory_stats()
+        train_population(shared, members(count, shared.epochs))
+        torch.cuda.set_per_process_memory_fraction(1.3 * torch.cuda.max_memory_reserved() / total, device)
+    training.members_that_fit = lambda *_: count
+    try:
+        yield
+    finally:
+        training.members_that_fit = before
+        if device.type == "cuda":
+            torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+def _peak(count: int) -> None:
+    """Print the peak memory of this process with so many members on the CPU, less what torch itself takes."""
+    shared = task("mlp", 12_800, torch.device("cpu"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    engine_steps(shared, members(count))(3)
+    print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+
+
+def _forget() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def main() -> None:
+    """Measure one part, print it and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=[*PARTS, "peak"])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--networks", nargs="*", choices=SHAPES)
+    parser.add_argument("--members", type=int, nargs="+", default=[1, 2, 6, 16, 32, 64, 128, 256])
+    parser.add_argument("--samples", type=int, nargs="+", default=[6_400, 12_800, 25_600, 51_200])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[30, 60, 120])
+    parser.add_argument("--data-root", type=Path, default=Path("data"))
+    given = parser.parse_args()
+    if given.part == "peak":
+        _peak(given.members[0])
+        return
+    on_cuda = given.device.type == "cuda"
+    rates = measured_rates(given.device) if given.part in ("steps", "scaling") else Rates(1.0, 1.0)
+    found = PARTS[given.part](given, rates)
+    if found is None or given.out is None:
+        return
+    about = {
+        "device": torch.cuda.get_device_name(given.device) if on_cuda else platform.processor() or "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "batch": BATCH,
+        "rates": asdict(rates) if rates.bandwidth > 1 else None,
+    }
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / f"{given.part}.json").write_text(json.dumps({**about, **found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
