@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from s2e.errors import InvalidInput
 from s2e.samplers import CurveSampler, algorithm
-from s2e.samplers.curve import CANDIDATES, ELITE, MOVED, POOL, neighbours
+from s2e.samplers.curve import ELITE, MOVED, NEAR, POOL, UNIFORM, neighbours
 from s2e.schedules import coteaching
 from s2e.spaces import SPACES, CoteachingSpace, S2ESpace
 from s2e.surrogate import CurveModel, _fitted, landmarks
@@ -227,8 +227,8 @@ def test_with_a_model_a_point_is_the_most_promising_of_its_candidates_running_on
         asked = curve(space, study.ask(coordinates(space)).params)[None]
         model, known = model.given(asked), np.concatenate([known, asked])
     generator = draws_of(len(study.trials))
-    uniform = generator.random((CANDIDATES, space.dimension))
-    candidates = np.concatenate([uniform, neighbours(points[elite], CANDIDATES, generator, share=MOVED)])
+    uniform = generator.random((UNIFORM, space.dimension))
+    candidates = np.concatenate([uniform, neighbours(points[elite], NEAR, generator, share=MOVED)])
     mean, deviation = model.predict(curves_of(space, candidates))
     gap = model.predict(known)[0].min() - mean
     improvement = gap * norm.cdf(gap / deviation) + deviation * norm.pdf(gap / deviation)  # E[max(best − y, 0)]

@@ -16,8 +16,8 @@ from s2e.samplers.trials import check_single_objective, complete, uniform
 from s2e.spaces import Space
 from s2e.surrogate import CurveModel, Floats, landmarks
 
-CANDIDATES = 100
-"""Points of each kind, uniform and near good ones, among which the expected improvement is maximised.
+UNIFORM, NEAR = 50, 200
+"""Candidates among which the expected improvement is maximised: drawn uniformly, and near good points.
 
 Few on purpose: searching harder for the largest finds the places where the model is most wrong.
 """
@@ -32,11 +32,11 @@ POOL = 400
 class CurveSampler(BaseSampler):
     """Models the score as a function of the decoded curve and asks where the expected improvement is largest.
 
-    The first trial is the most typical of many draws, the next ones are draws whose curves lie far from it and from each
-    other. From then on the expected improvement under a Gaussian
-    process over the curves of all complete trials is maximised over uniform candidates and over neighbours of the
-    points it holds best. Trials asked but not told yet count as scored just as predicted, so that the points of one
-    generation differ. Like the others here, it keeps no state: what it asks follows from the study and its arguments.
+    The first trial is the most typical of many draws, the next ones are draws whose curves lie far from it and from
+    each other. From then on the expected improvement under a Gaussian process over the curves of all complete trials is
+    maximised over a few candidates: uniform ones, and neighbours of the points it holds best. Trials asked but not told
+    yet count as scored just as predicted, so that the points of one generation differ. Like the others here, it keeps
+    no state: what it asks follows from the study and its arguments.
 
     Args:
         space: decodes points into curves; its coordinates are the parameters of the study, floats in [0, 1].
@@ -82,7 +82,7 @@ class CurveSampler(BaseSampler):
         return uniform(self.seed, study, trial, param_name, param_distribution)
 
     def _farthest(self, before: list[FrozenTrial], generator: np.random.Generator) -> Floats:
-        """Return the uniform draw whose curve is farthest from those of all trials before it; the most typical first."""
+        """Return the uniform draw whose curve is farthest from all trials before it; at first the most typical one."""
         pool = generator.random((POOL, self.space.dimension))
         curves = self._curves(pool)
         if not before:
@@ -97,8 +97,8 @@ class CurveSampler(BaseSampler):
         points = self._points(told)  # (n, D)
         model = CurveModel(self._curves(points), np.array([sign * one.values[0] for one in told]))
         good = points[np.argsort(model.predict(self._curves(points))[0])[:ELITE]]  # (ELITE, D)
-        uniform_draws = generator.random((CANDIDATES, self.space.dimension))
-        candidates = np.concatenate([uniform_draws, neighbours(good, CANDIDATES, generator, share=MOVED)])
+        uniform_draws = generator.random((UNIFORM, self.space.dimension))
+        candidates = np.concatenate([uniform_draws, neighbours(good, NEAR, generator, share=MOVED)])
         curves = self._curves(candidates)  # (n, F)
         if not asked:
             return np.asarray(candidates[model.expected_improvement(curves).argmax()])
