@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from conftest import blobs, member, small_mlp, task
 from s2e.data import LabelledData
 from s2e.methods import METHODS, Coteaching, Standard
-from s2e.training import train_population
+from s2e.networks import reference_network
+from s2e.training import engine_steps, train_population
 from test_training import Stubborn, assert_same, only, with_batch_norm
 
 pytestmark = [
@@ -21,6 +23,8 @@ pytestmark = [
 ]
 CUDA = torch.device("cuda")
 METHOD_LIST = list(METHODS.values())
+KERNELS = 19
+"""In a compiled step of six Co-teaching pairs of MNIST's MLP."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +58,34 @@ def test_a_replayed_graph_equals_eager_steps(method, train_data, valid_data):
     )
     assert_same(graph, eager, exactly=False)
     np.testing.assert_allclose(graph.dynamics.kept, eager.dynamics.kept)
+
+
+@pytest.mark.parametrize("network", [small_mlp, with_batch_norm])
+@pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)
+def test_a_compiled_step_equals_a_plain_one(method, network, train_data, valid_data):
+    shared = {"evaluate": {"valid": valid_data}, "epochs": 3, "network": network}
+    members = [member(0.5, seed=1, epochs=3), member(0.8, seed=2, epochs=3, learning_rate=3e-3)]
+    compiled, plain = (
+        train_population(on_gpu(train_data, method, fuse=fuse, **shared), members) for fuse in (True, False)
+    )
+    assert_same(compiled, plain, exactly=False)
+    np.testing.assert_allclose(compiled.dynamics.kept, plain.dynamics.kept)
+
+
+def test_a_compiled_step_has_few_kernels():
+    """More of them are slower, where networks are small; raise the limit if what they do is worth it."""
+    pixels = np.random.default_rng(0).integers(0, 256, size=(2560, 1, 28, 28), dtype=np.uint8)
+    data = LabelledData(pixels, np.arange(2560) % 10, tuple("0123456789"), clean_labels=np.arange(2560) % 10)
+    network = reference_network("mlp", data.sample_shape, data.classes)
+    shared = task(data, Coteaching(), device=CUDA, network=network, batch_size=128, fuse=True, epochs=1)
+    run = engine_steps(shared, [member(seed=seed, epochs=1) for seed in range(6)])
+    run(24)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        run(16)
+        torch.cuda.synchronize()
+    kernels = sum(row.count for row in seen.key_averages() if row.device_time_total > 0) / 16
+    assert kernels <= KERNELS
 
 
 @pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)

@@ -7,16 +7,16 @@ the same but for the contents of their tensors, such as those of two generations
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch._inductor import compile as compile_graph
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from s2e.products import AsOneProduct
 
-OPTIONS = {"combo_kernels": True, "shape_padding": False}
+OPTIONS: dict[str, Any] = {"combo_kernels": True, "shape_padding": False}
 """Of the compiler: kernels that do not wait for each other become one; the rules of `products` have padded already."""
 
 _COMPILED: dict[str, Callable[..., object]] = {}
@@ -24,12 +24,14 @@ _COMPILED: dict[str, Callable[..., object]] = {}
 
 
 def fused(function: Callable[[], None]) -> Callable[[], None]:
-    """Run a function of no arguments that works on fixed tensors once, and return a faster one that does the same."""
+    """Run a function of no arguments that works on fixed tensors once, and return a faster one that does the same.
+
+    It is compiled when it is called for the first time.
+    """
     graph, tensors = traced(function)
     key = _described(graph, tensors)
     if key not in _COMPILED:
-        with torch.no_grad():
-            _COMPILED[key] = compile_graph(graph, [*tensors], OPTIONS)
+        _COMPILED[key] = torch.compile(graph, fullgraph=True, dynamic=False, options=OPTIONS)
     compiled = _COMPILED[key]
 
     def run() -> None:

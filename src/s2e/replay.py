@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -58,7 +59,7 @@ class Replayed:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             if self._eager_runs == 1 and self._fuse():
-                self._function = _fused(self._function)
+                self._function = _Fused(self._function)
             else:
                 self._function()
         torch.cuda.current_stream().wait_stream(self._stream)
@@ -90,18 +91,42 @@ class Replayed:
         self._capturable = False
 
 
-def _fused(function: Callable[[], None]) -> Callable[[], None]:
-    """Run the function once and return it compiled, or as it is where that cannot be done."""
-    from s2e.fusing import fused  # the compiler takes a second to load, and not everyone needs it
+class _Fused:
+    """A function that is traced when it is made, which runs it once, and compiled when it is first called.
 
-    try:
-        return fused(function)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as problem:
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
-        log.warning("this step cannot be compiled (%s); going on without", reason)
-        return function
+    Where one or the other cannot be done, it goes on as it is.
+    """
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        from s2e.fusing import fused  # the compiler takes a second to load, and not everyone needs it
+
+        self._plain = self._fast = function
+        self._tried = False
+        with self._or_plain():
+            self._fast = fused(function)
+
+    def __call__(self) -> None:
+        """Run the function once."""
+        if self._tried:
+            self._fast()
+            return
+        with self._or_plain():
+            self._fast()
+            self._tried = True
+        if not self._tried:
+            self._tried = True
+            self._fast()
+
+    @contextmanager
+    def _or_plain(self) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as problem:
+            reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+            log.warning("this step cannot be compiled (%s); going on without", reason)
+            self._fast = self._plain
 
 
 def _room_to_capture() -> bool:
