@@ -36,7 +36,7 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["searching"],
     ["runs", "preparation", "outcomes", "schedule_table"],
     ["drawing"],
-    ["figures", "workplace", "contestants", "bench", "pacing"],
+    ["figures", "workplace", "contestants", "bench", "pacing", "classifiers"],
     ["ledger"],
     ["commands"],
     ["api", "comparison", "experiments"],

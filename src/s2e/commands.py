@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from s2e import schedules
 from s2e.bench import TEST, TrainingOptions, network_name, task_of
+from s2e.classifiers import write_classifier
 from s2e.data import fingerprint
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need, check_transition, method
@@ -26,7 +27,7 @@ from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.searching import Search, SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
-from s2e.stages import populations_needed, train_in_stages
+from s2e.stages import populations_needed, predictions, train_in_stages
 from s2e.studies import CHANGEABLE, open_study
 from s2e.tasks import VALIDATION, Member, Task, Trained
 from s2e.workplace import Place, Watch, begin, ending
@@ -212,7 +213,7 @@ def _train_and_test(
         own = {name: array[chosen] for name, array in trained.curves.arrays().items()}
         curves |= {f"{contender.name}/{name}": array for name, array in own.items()}
         first += contender.restarts
-    _write_model(run, task, trained, chosen)
+    _write_model(run, task, options, trained, chosen)
     transition = as_trained[chosen].transition
     if transition is not None:
         run.write_text("transition.csv", "\n".join(",".join(map(str, row)) for row in transition.tolist()) + "\n")
@@ -238,16 +239,15 @@ def _row(contender: Contender, trained: Trained, chosen: int, judged: NDArray[np
     return summary
 
 
-def _write_model(run: Run, task: Task, trained: Trained, position: int) -> None:
-    state = {
-        f"network{which}.{name}": own
-        for name, tensor in trained.state.items()
-        for which, own in enumerate(tensor[trained.rows(position)])
-    }
-    run.write_weights("model.safetensors", state, {"classes": "\n".join(task.train.class_names)})
+def _write_model(run: Run, task: Task, options: TrainingOptions, trained: Trained, position: int) -> None:
+    """Write the classifier, and what its training says about every sample: the records a label audit reads."""
+    state = {name: tensor[trained.rows(position)] for name, tensor in trained.state.items()}
+    write_classifier(run, network_name(options.network, task.train), task.train, state)
     dynamics = trained.dynamics.arrays()
     own = {name: array if name == "seen" else array[position] for name, array in dynamics.items()}
-    run.write_arrays("dynamics.npz", {**own, "rows": task.train.rows, "labels": task.train.labels})
+    believed = predictions(task, state)[..., : task.train.classes].astype(np.float16)  # (M, N, C)
+    about: dict[str, NDArray[Any]] = {"rows": task.train.rows, "labels": task.train.labels, "probabilities": believed}
+    run.write_arrays("dynamics.npz", {**own, **about})
 
 
 def _write_result(
