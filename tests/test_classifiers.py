@@ -79,8 +79,8 @@ def test_weights_of_an_older_version_and_damaged_ones_are_refused(images, run):
     save_file(weights, run.path / WEIGHTS, {"classes": "\n".join(NAMES)})
     with pytest.raises(UnreadableData, match=r"not a classifier of this version.*train it again"):
         read_classifier(run)
-    about = {"classes": "\n".join(NAMES), "network": "mlp", "sample_shape": json.dumps([3, 16, 16]), "networks": "2"}
-    save_file(dict(list(weights.items())[1:]), run.path / WEIGHTS, about)
+    about = {"classes": NAMES, "network": "mlp", "sample_shape": [3, 16, 16], "networks": 2}
+    save_file(dict(list(weights.items())[1:]), run.path / WEIGHTS, {"classifier": json.dumps(about)})
     with pytest.raises(UnreadableData, match="train it again"):
         read_classifier(run)
     (run.path / WEIGHTS).write_bytes(b"nonsense")

@@ -71,10 +71,21 @@ def test_a_corrupted_file_is_refused(place: float) -> None:
     assert_refused(s2e("search", "own.npz"), "own.npz")
 
 
-@pytest.mark.parametrize("name", ["own.csv", "own.parquet", "folder", "own.txt"])
-def test_a_file_of_another_kind_is_refused_with_what_to_do(name: str) -> None:
-    Path(name).mkdir() if name == "folder" else Path(name).write_text("1,2,3\n")
-    assert_refused(s2e("search", name), name, "convert it to")
+def test_a_file_of_another_kind_is_refused_with_what_to_do() -> None:
+    Path("own.txt").write_text("1,2,3\n")
+    assert_refused(s2e("search", "own.txt"), "own.txt", "convert it to")
+
+
+def test_a_table_without_a_word_of_its_labels_is_refused_with_its_columns() -> None:
+    Path("own.csv").write_text("size,kind\n1,a\n2,b\n")
+    assert_refused(s2e("search", "own.csv"), "`label`", "size, kind")
+    assert_refused(s2e("search", "own.csv", "--label", "knd"), "'kind'")
+
+
+def test_an_empty_folder_and_columns_of_what_is_no_table_are_refused() -> None:
+    Path("folder").mkdir()
+    assert_refused(s2e("search", "folder"), "folder", "class")
+    assert_refused(s2e("search", "digits", "--label", "kind"), "`label`", "digits", "leave it out")
 
 
 def test_a_file_without_the_needed_arrays_is_refused() -> None:

@@ -30,7 +30,16 @@ from s2e.workplace import Place
 EPOCHS = 12
 ROW_KEYS = {"name", "method", "valid", "label_precision", "diverged", "validation_of_restarts"}
 RESULT_KEYS = {"methods", "epochs", "noise_rate", "validation", "samples", "device", "seconds"}
-FILES = {"config.json", "schedule.json", "curves.npz", "dynamics.npz", "model.safetensors", "result.json", ".lock"}
+FILES = {
+    "config.json",
+    "schedule.json",
+    "curves.npz",
+    "dynamics.npz",
+    "encoding.json",
+    "model.safetensors",
+    "result.json",
+    ".lock",
+}
 
 
 class Log:

@@ -89,7 +89,7 @@ def bench(options: TrainingOptions, noises: Sequence[str], root: Path, device: s
     """Draw every noise setting over the same inputs; `options.noise` is not looked at."""
     if not noises or len(set(noises)) < len(noises):
         raise InvalidInput(f"`noise` must name each noise setting once, but got {', '.join(noises) or 'none'}.")
-    source = datasets.load(options.data, root)
+    source = datasets.load(options.data, root, label=options.label, id_column=options.id_column)
     data = [DataOptions(options.data, noise, "clean", options.validation_share, options.seed) for noise in noises]
     prepared = [corrupt_and_split(source, each, root) for each in data]
     labels = {noise: each.splits.train.labels for noise, each in zip(noises, prepared, strict=True)}

@@ -66,12 +66,12 @@ def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[st
     """
     weights = {f"network{which}.{key}": own for key, tensor in state.items() for which, own in enumerate(tensor)}
     about = {
-        "classes": "\n".join(train.class_names),
+        "classes": train.class_names,
         "network": name,
-        "sample_shape": json.dumps(train.sample_shape),
-        "networks": str(len(next(iter(state.values())))),
+        "sample_shape": train.sample_shape,
+        "networks": len(next(iter(state.values()))),
     }
-    run.write_weights(WEIGHTS, weights, about)
+    run.write_weights(WEIGHTS, weights, {"classifier": json.dumps(about)})  # in one piece: the order of several varies
 
 
 def read_classifier(run: Run) -> Classifier:
@@ -83,12 +83,12 @@ def read_classifier(run: Run) -> Classifier:
         raise UnreadableData(f"{str(run.path)!r} holds no trained classifier yet: there is no {WEIGHTS} in it.")
     try:
         with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
+            about = json.loads((file.metadata() or {})["classifier"])
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no dictionary
-        names, shape = tuple(about["classes"].split("\n")), tuple(json.loads(about["sample_shape"]))
+        names, shape = tuple(about["classes"]), tuple(about["sample_shape"])
         factory = reference_network(about["network"], shape, len(names))
-        networks = [_loaded(factory(), weights, f"network{which}.") for which in range(int(about["networks"]))]
-    except (SafetensorError, KeyError, ValueError, RuntimeError) as problem:
+        networks = [_loaded(factory(), weights, f"network{which}.") for which in range(about["networks"])]
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as problem:
         raise UnreadableData(
             f"{str(path)!r} is not a classifier of this version of s2e ({problem}); train it again."
         ) from problem

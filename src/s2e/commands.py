@@ -18,6 +18,7 @@ from s2e import schedules
 from s2e.bench import TEST, TrainingOptions, network_name, task_of
 from s2e.classifiers import write_classifier
 from s2e.data import fingerprint
+from s2e.encodings import ENCODING, OfArrays
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need, check_transition, method
 from s2e.noise import read_matrix
@@ -213,7 +214,7 @@ def _train_and_test(
         own = {name: array[chosen] for name, array in trained.curves.arrays().items()}
         curves |= {f"{contender.name}/{name}": array for name, array in own.items()}
         first += contender.restarts
-    _write_model(run, task, options, trained, chosen)
+    _write_model(run, task, prepared, options, trained, chosen)
     transition = as_trained[chosen].transition
     if transition is not None:
         run.write_text("transition.csv", "\n".join(",".join(map(str, row)) for row in transition.tolist()) + "\n")
@@ -239,15 +240,23 @@ def _row(contender: Contender, trained: Trained, chosen: int, judged: NDArray[np
     return summary
 
 
-def _write_model(run: Run, task: Task, options: TrainingOptions, trained: Trained, position: int) -> None:
-    """Write the classifier, and what its training says about every sample: the records a label audit reads."""
+def _write_model(
+    run: Run, task: Task, prepared: Prepared, options: TrainingOptions, trained: Trained, position: int
+) -> None:
+    """Write the classifier, how to read what it can predict, and what its training says about every sample."""
     state = {name: tensor[trained.rows(position)] for name, tensor in trained.state.items()}
     write_classifier(run, network_name(options.network, task.train), task.train, state)
     dynamics = trained.dynamics.arrays()
     own = {name: array if name == "seen" else array[position] for name, array in dynamics.items()}
     believed = predictions(task, state)[..., : task.train.classes].astype(np.float16)  # (M, N, C)
     about: dict[str, NDArray[Any]] = {"rows": task.train.rows, "labels": task.train.labels, "probabilities": believed}
+    source = prepared.source
+    if source is not None and source.ids is not None:
+        about["ids"] = np.array(source.ids)[task.train.rows]
     run.write_arrays("dynamics.npz", {**own, **about})
+    encoding = None if source is None else source.encoding
+    arrays = OfArrays(task.train.sample_shape, task.train.inputs.dtype == np.uint8)
+    run.write_json(ENCODING, (encoding or arrays).to_json())
 
 
 def _write_result(

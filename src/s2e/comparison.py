@@ -65,6 +65,8 @@ class CompareOptions:
         trials: how many schedules each search trains; None for 30, or for five generations where K is picked.
         generation: K, how many of them at once; "auto" picks it from a short measurement, as `pacing` says, with all
             searches side by side, as they are trained.
+        label: the column of a table that holds the labels; "" for data that are no table.
+        id_column: the column of a table that names its rows; "" to number them.
     """
 
     data: str
@@ -83,6 +85,8 @@ class CompareOptions:
     sampler: str = "curve"
     trials: int | None = None
     generation: Generation = 6
+    label: str = ""
+    id_column: str = ""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -175,7 +179,7 @@ def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool
 
 def _settings(options: CompareOptions, place: Place) -> list[Setting]:
     """Draw every noise setting once for each seed."""
-    source = datasets.load(options.data, place.root)
+    source = datasets.load(options.data, place.root, label=options.label, id_column=options.id_column)
     return [
         Setting(noise, draw, corrupt_and_split(source, options.data_options(noise), place.root, draw=draw))
         for noise in options.noises

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -105,14 +107,43 @@ class LabelledData:
         return replace(self, labels=noisy, clean_labels=clean)
 
 
+class Samples(NamedTuple):
+    """Inputs without labels, and a name for each."""
+
+    inputs: Array  # (N, ...)
+    ids: list[str]  # N
+
+
+class Encoding(Protocol):
+    """Reads other files as the training data were read."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as what JSON can hold."""
+
+    def read(self, path: Path) -> Samples:
+        """Read a file, or a folder."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a data set or file holds before it is split: training samples, and validation and test where it has them."""
+    """What a data set or file holds before it is split: training samples, and validation and test where it has them.
+
+    Attributes:
+        name: of the data.
+        train: what is trained on, and held out of.
+        valid: where the data have such a part.
+        test: where the data have such a part.
+        ids: what the rows of the training part are called where they come from, by `LabelledData.rows`; None for their
+            numbers.
+        encoding: reads other files like these; None for arrays.
+    """
 
     name: str
     train: LabelledData
     valid: LabelledData | None = None
     test: LabelledData | None = None
+    ids: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ import numpy as np
 from s2e.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout, RemoteFile
 from s2e.data import LabelledData, Source, hold_out
 from s2e.errors import InvalidInput, S2EError, UnreadableData, unknown_name
-from s2e.formats import NPZ_FORM, check_label_range, npz_keys, source_from_arrays
+from s2e.formats import check_label_range, npz_keys, source_from_arrays
 from s2e.interrupts import tidied_by
 
 if TYPE_CHECKING:
@@ -40,22 +40,35 @@ logger = logging.getLogger(__name__)
 DOWNLOAD_TIMEOUT_S = 30.0
 """How long a server may stay silent."""
 
+HUB = "hf:"
+TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+
 SCRATCH = ".download-"
 """How the names of the folders begin into which files are downloaded."""
 
 DIGITS_TEST_SHARE = 0.2
 DIGITS_TEST_SEED = 0
-UNSUPPORTED_SUFFIXES = (".csv", ".parquet")
+FORMS = "a table (.csv, .tsv or .parquet), a folder of class folders of images, an .npz file, or hf:NAME"
 
 
-def load(name_or_path: str | os.PathLike[str], root: Path | str = "data", *, download: bool = True) -> Source:
-    """Load a data set by name, or from an .npz file.
+def load(
+    name_or_path: str | os.PathLike[str],
+    root: Path | str = "data",
+    *,
+    download: bool = True,
+    label: str | None = None,
+    id_column: str | None = None,
+) -> Source:
+    """Load a data set by name, or from files of one's own.
 
     Args:
-        name_or_path: a name in `available()`, or a path to an .npz file; `formats.source_from_arrays` says what the
-            file may hold and how it is understood.
+        name_or_path: a name in `available()`; a path to a table (`tabular` says what becomes of its columns), to a
+            folder of class folders of images (`image_folders`), or to an .npz file (`formats.source_from_arrays`); or
+            hf:NAME for a data set of the Hugging Face Hub (`hub`).
         root: the folder under which published data sets lie and into which they are downloaded.
         download: whether to download a published data set that is not under the root.
+        label: the column of a table that holds the labels.
+        id_column: the column of a table that names its rows.
 
     Returns:
         Its training samples, and validation and test samples where it has them. `digits` are float32 (N, 1, 8, 8) in
@@ -63,7 +76,8 @@ def load(name_or_path: str | os.PathLike[str], root: Path | str = "data", *, dow
     """
     name = os.fspath(name_or_path)
     if name not in CATALOGUE:
-        return _load_file(name)
+        return _load_file(name, label, id_column)
+    _refuse_columns(name, label, id_column)
     info = CATALOGUE[name]
     return load_published(info, Path(root), download=download) if info.layouts else _load_digits(info)
 
@@ -209,24 +223,73 @@ def _read_array(file: Mapping[str, Array], key: str, path: Path) -> Array:
         ) from error
 
 
-def _load_file(name: str) -> Source:
+def _load_file(name: str, label: str | None, id_column: str | None) -> Source:
     path = Path(name)
-    suffix = path.suffix.lower()
     try:
-        path.exists()
+        there = path.exists()
     except OSError as error:
         raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
-    if path.is_dir() or suffix in UNSUPPORTED_SUFFIXES or name.startswith("hf:"):
-        what = f"The folder {name}" if path.is_dir() else name
-        raise InvalidInput(f"{what} is not supported yet; convert it to an .npz file with keys {NPZ_FORM}.")
-    if suffix != ".npz" and path.exists():
-        raise InvalidInput(f"{name} must be an .npz file, but is none; convert it to one with keys {NPZ_FORM}.")
-    if suffix != ".npz":
-        raise InvalidInput(f"{unknown_name('name_or_path', name, CATALOGUE)} A path to an .npz file is accepted too.")
-    if not path.exists():
-        raise UnreadableData(f"{path} does not exist; check the path.")
-    arrays = _read_npz(path, lambda found: npz_keys(found, str(path)).values())
-    return source_from_arrays(arrays, path.stem, str(path))
+    if name.startswith(HUB):
+        return _from_hub(name, label, id_column)
+    if _is_table(path):
+        return _from_table(path, label, id_column)
+    _refuse_columns(name, label, id_column)
+    if path.is_dir():
+        return _from_folder(path)
+    if path.suffix.lower() == ".npz":
+        if not there:
+            raise UnreadableData(f"{path} does not exist; check the path.")
+        arrays = _read_npz(path, lambda found: npz_keys(found, str(path)).values())
+        return source_from_arrays(arrays, path.stem, str(path))
+    if there:
+        raise InvalidInput(f"{name} must be {FORMS}, but is none of these; convert it to one of them.")
+    raise InvalidInput(f"{unknown_name('name_or_path', name, CATALOGUE)} A path is accepted too: {FORMS}.")
+
+
+def _is_table(path: Path) -> bool:
+    return any(path.name.lower().endswith(ending) for ending in TABLE_ENDINGS)
+
+
+def _refuse_columns(name: str, label: str | None, id_column: str | None) -> None:
+    for option, column in (("label", label), ("id_column", id_column)):
+        if column:
+            raise InvalidInput(f"`{option}` must go with a table, but got {column!r} for {name}; leave it out.")
+
+
+def _from_table(path: Path, label: str | None, id_column: str | None) -> Source:
+    from s2e.encodings import OfTables
+    from s2e.table_files import read_table
+    from s2e.tabular import TableEncoding
+
+    frame = read_table(path)
+    if not label:
+        known = ", ".join(map(str, frame.columns[:20]))
+        raise InvalidInput(f"`label` must name the column of {path} that holds the labels; it has {known}.")
+    columns = TableEncoding.fit(frame, label, id_column or None)
+    return Source(path.stem, columns.samples_of(frame), ids=tuple(columns.ids_of(frame)), encoding=OfTables(columns))
+
+
+def _from_folder(path: Path) -> Source:
+    from s2e.encodings import OfImages
+    from s2e.image_folders import read_image_folder
+
+    images = read_image_folder(path)
+    channels, side, _ = images.train.sample_shape
+    return Source(path.name, images.train, images.valid, images.test, images.names["train"], OfImages(side, channels))
+
+
+def _from_hub(name: str, label: str | None, id_column: str | None) -> Source:
+    from s2e.encodings import OfTables
+    from s2e.hub import HubTable, load_hub
+    from s2e.tabular import TableEncoding
+
+    loaded = load_hub(name, label=label or None)
+    if not isinstance(loaded, HubTable):
+        return loaded
+    columns = TableEncoding.fit(loaded.train, loaded.label, id_column or None)
+    valid, test = (None if frame is None else columns.samples_of(frame) for frame in (loaded.valid, loaded.test))
+    ids = tuple(columns.ids_of(loaded.train))
+    return Source(loaded.name, columns.samples_of(loaded.train), valid, test, ids, OfTables(columns))
 
 
 def _load_digits(info: DatasetInfo) -> Source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,8 @@ class DataOptions:
         validation_share: part of the training samples held out where validation does not come from a file; None for
             `default_share`.
         seed: decides the noise and the split (and, in what builds on this, everything else that is drawn).
+        label: the column of a table that holds the labels; "" for data that are no table.
+        id_column: the column of a table that names its rows; "" to number them.
     """
 
     data: str
@@ -31,6 +33,8 @@ class DataOptions:
     validation: str = "auto"
     validation_share: float | None = None
     seed: int = 0
+    label: str = field(default="", kw_only=True)
+    id_column: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -41,16 +45,19 @@ class Prepared:
         splits: training, validation and test.
         validation: "clean" or "noisy".
         noise_rate: achieved share of wrong training labels, None where nobody knows.
+        source: the data as loaded, where there was one.
     """
 
     splits: Splits
     validation: str
     noise_rate: float | None
+    source: Source | None = None
 
 
 def prepare(options: DataOptions, root: Path) -> Prepared:
     """Load, corrupt and split."""
-    return corrupt_and_split(datasets.load(options.data, root), options, root)
+    source = datasets.load(options.data, root, label=options.label, id_column=options.id_column)
+    return replace(corrupt_and_split(source, options, root), source=source)
 
 
 def corrupt_and_split(source: Source, options: DataOptions, root: Path, *, draw: int = 0) -> Prepared:

@@ -8,6 +8,7 @@
 | curves.npz | what happened by epoch in the final training |
 | dynamics.npz | what happened to every training sample in it |
 | model.safetensors | weights of the final classifier |
+| encoding.json | how the data were read, so that others like them can be predicted |
 | result.json | the figures |
 | .lock | held by the process that works on the run |
 

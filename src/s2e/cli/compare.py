@@ -18,7 +18,9 @@ from s2e.cli.options import (
     Device,
     Epochs,
     Generation,
+    IdColumn,
     Json,
+    Label,
     LearningRate,
     Network,
     Noises,
@@ -38,6 +40,8 @@ from s2e.cli.reporting import err, quieten_optuna, reporting, show
 def compare(
     context: typer.Context,
     data: DataOrResumed = "",
+    label: Label = "",
+    id_column: IdColumn = "",
     noise: Noises = None,
     methods: ComparedMethods = "all",
     seeds: Annotated[
@@ -75,6 +79,8 @@ def compare(
         quieten_optuna()
         given: dict[str, Any] = {
             "data": data,
+            "label": label,
+            "id_column": id_column,
             "noises": tuple(noise or ["none"]),
             "methods": tuple(name.strip() for name in methods.split(",")),
             "seeds": seeds,

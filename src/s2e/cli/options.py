@@ -33,7 +33,10 @@ def _one_of(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-DATA_HELP = "digits, mnist, fashion-mnist, cifar10, cifar100, or a FILE.npz"
+DATA_HELP = (
+    "A table (.csv, .parquet; see --label), a folder of class folders of images, a FILE.npz, hf:NAME, or digits, "
+    "mnist, fashion-mnist, cifar10 or cifar100"
+)
 NOISE_HELP = "Noise to add: symmetric:RATE, uniform:RATE, pair:RATE, instance:RATE, asymmetric:FILE, human:KIND or none"
 METHOD_HELP = _one_of(METHODS)
 SEARCHED_METHOD_HELP = f"Whose schedule: {_one_of(SEARCHABLE_METHODS)}"
@@ -42,6 +45,8 @@ COMPARED_METHODS_HELP = f"all, or a list with commas of {', '.join(METHODS)}, s2
 # What is trained on
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOrResumed = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP}; may be left out with --resume")]
+Label = Annotated[str, typer.Option(metavar="COLUMN", help="Of a table: the column with the labels")]
+IdColumn = Annotated[str, typer.Option("--id", metavar="COLUMN", help="Of a table: the column that names its rows")]
 Noise = Annotated[str, typer.Option(help=NOISE_HELP)]
 Noises = Annotated[list[str] | None, typer.Option(help=f"{NOISE_HELP}; may be given several times")]
 Validation = Annotated[str, typer.Option(help="clean, noisy, a FILE.npz, or auto: clean where clean labels are known")]

@@ -1,4 +1,8 @@
-"""`s2e reproduce spaces`: random search in each space, and the test accuracy of what was found there."""
+"""`s2e reproduce spaces`: random search in each space, and the test accuracy of what was found there.
+
+It prints two kinds of figures: of the winners, the very trainings with the best validation accuracy in the search, and
+of the schedules found, trained from fresh seeds.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COMMAND = "reproduce spaces"
+
+_ROWS = ("summary", "s2e_minus")
+"""Where a result has the figures of each space, and what S2E's are more."""
+
+_NOT_RECORDED = "not recorded"
+"""Stands for what a search of an older version did not write down."""
+
+Figures = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Figures by noise setting and space."""
 
 
 def spaces(
@@ -95,16 +108,52 @@ def spaces(
         if as_json:
             typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
             return
-        for table in tables(result):
+        if not recorded(result):
+            typer.echo("no winners: the search is of an older version, which did not record their test accuracy")
+        for table in [*winner_tables(result), *tables(result)]:
             console.print(table)
         typer.echo(f"run: {run.path}")
 
 
+def recorded(result: Mapping[str, Any]) -> bool:
+    """Tell whether the test accuracy of any winner is known; a search of an older version did not record it."""
+    return any(row["winner"]["best_epoch"]["mean"] is not None for row in result["summary"])
+
+
+def winner_tables(result: Mapping[str, Any]) -> list[Table]:
+    """Tables of the winners, spaces by noise settings: the best epoch's accuracy, the last epochs', and S2E's lead.
+
+    There are none where nothing was recorded.
+    """
+    from s2e.experiments.space_winners import BEST, LAST
+    from s2e.records import LAST_EPOCHS
+
+    if not recorded(result):
+        return []
+    last, drawn, sets = min(LAST_EPOCHS, result["epochs"]), result["draws"], result["sets"]
+    figures, leads = ({(row["noise"], row["space"]): row["winner"] for row in result[rows]} for rows in _ROWS)
+    single = ", ".join(_tally(spaces) for spaces in result["single_winners"].values())
+    over = f"mean ± standard deviation over {sets} sets of draws" if sets > 1 else "one training each"
+    best_about = "the paper's figure; the epoch is chosen by the test data themselves"
+    last_about = [
+        f"in percent, {over}: the one with the best validation accuracy of {drawn} in each space",
+        f"Single is the best of four spaces by its winner's validation: {single}",
+    ]
+    lead = f"winners: S2E minus the other space, last {last} epochs"
+    return [
+        _table(result, _named(figures, BEST), "winners: test accuracy, best epoch", best_about),
+        _table(result, _named(figures, LAST), f"winners: test accuracy, last {last} epochs", "\n".join(last_about)),
+        _differences(result, _named(leads, LAST), lead),
+    ]
+
+
 def tables(result: Mapping[str, Any]) -> list[Table]:
-    """Tables of spaces by noise settings: accuracy over the last epochs, differences in it, and the best epoch's."""
+    """Tables of fresh trainings, spaces by noise settings: the last epochs' accuracy, S2E's lead, the best epoch's."""
+    from s2e.experiments.space_winners import BEST, LAST
     from s2e.records import LAST_EPOCHS
 
     last, drawn = min(LAST_EPOCHS, result["epochs"]), result["draws"]
+    figures, leads = ({(row["noise"], row["space"]): row for row in result[rows]} for rows in _ROWS)
     single = ", ".join(_tally(spaces) for spaces in result["single"].values())
     about = [
         f"in percent, {_trainings(result)}; schedules chosen by validation, of {drawn} drawn in each space",
@@ -112,12 +161,16 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
         *_divergence(result),
         f"{result['seconds']:.0f} s on {result['device']}",
     ]
-    hindsight = "the paper's figure; the epoch is chosen by the test data themselves"
+    hindsight = "the epoch is chosen by the test data themselves"
     return [
-        _table(result, f"last_{LAST_EPOCHS}_epochs", f"test accuracy, last {last} epochs", "in percent"),
-        _differences(result, f"S2E minus the other space, last {last} epochs"),
-        _table(result, "best_epoch", "test accuracy, best epoch", "\n".join([hindsight, *about])),
+        _table(result, _named(figures, LAST), f"fresh seeds: test accuracy, last {last} epochs", "in percent"),
+        _differences(result, leads, f"fresh seeds: S2E minus the other space, last {last} epochs"),
+        _table(result, _named(figures, BEST), "fresh seeds: test accuracy, best epoch", "\n".join([hindsight, *about])),
     ]
+
+
+def _named(rows: Figures, name: str) -> Figures:
+    return {of: row[name] for of, row in rows.items()}
 
 
 def _trainings(result: Mapping[str, Any]) -> str:
@@ -137,30 +190,30 @@ def _tally(spaces: Sequence[str]) -> str:
     return " or ".join([f"{first} ({count} of {len(spaces)} sets)", *(f"{space} ({count})" for space, count in others)])
 
 
-def _table(result: Mapping[str, Any], figure: str, title: str, caption: str) -> Table:
+def _table(result: Mapping[str, Any], of: Figures, title: str, caption: str) -> Table:
     """One row for each space, one column for each noise setting, the best of a column in bold."""
     from rich.text import Text
 
     from s2e.experiments.space_results import TITLES
     from s2e.tables import mean_and_std
 
-    of = {(row["noise"], row["space"]): row[figure] for row in result["summary"]}
     table = _empty(result, title, caption)
-    best = {noise: max(of[noise, space]["mean"] for space in TITLES) for noise in result["single"]}
-    for space, name in TITLES.items():
-        cells = [
-            Text(mean_and_std(of[noise, space]), style="bold" if of[noise, space]["mean"] == best[noise] else "")
-            for noise in result["single"]
-        ]
-        table.add_row(name, *cells)
+    rows: dict[str, list[Text]] = {space: [] for space in TITLES}
+    for noise in result["single"]:
+        means = {space: of[noise, space]["mean"] for space in TITLES}
+        best = max((mean for mean in means.values() if mean is not None), default=None)
+        for space, mean in means.items():
+            shown = _NOT_RECORDED if mean is None else mean_and_std(of[noise, space])
+            rows[space].append(Text(shown, style="bold" if mean is not None and mean == best else ""))
+    for space, cells in rows.items():
+        table.add_row(TITLES[space], *cells)
     return table
 
 
-def _differences(result: Mapping[str, Any], title: str) -> Table:
+def _differences(result: Mapping[str, Any], of: Figures, title: str) -> Table:
     """One row for each space but S2E's, one column for each noise setting: how much better S2E's is, in points."""
     from s2e.experiments.space_results import TITLES
 
-    of = {(row["noise"], row["space"]): row for row in result["s2e_minus"]}
     errors = f"mean ± standard error over {result['sets']} sets" if result["sets"] > 1 else "one set: no standard error"
     table = _empty(result, title, f"in percentage points, from the same numbers drawn in both spaces; {errors}")
     for space in dict.fromkeys(space for _, space in of):
@@ -171,6 +224,8 @@ def _differences(result: Mapping[str, Any], title: str) -> Table:
 def _difference(row: Mapping[str, Any]) -> str:
     """Write a difference with its standard error in percentage points, as +0.35 ± 0.12."""
     mean, error = row["mean"], row["standard_error"]
+    if mean is None:
+        return _NOT_RECORDED
     return f"{100 * mean:+.2f}" if error is None else f"{100 * mean:+.2f} ± {100 * error:.2f}"
 
 

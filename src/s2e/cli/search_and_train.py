@@ -17,7 +17,9 @@ from s2e.cli.options import (
     Device,
     Epochs,
     Generation,
+    IdColumn,
     Json,
+    Label,
     LearningRate,
     Method,
     Network,
@@ -40,6 +42,8 @@ from s2e.cli.reporting import err, quieten_optuna, reporting, show
 def search(
     context: typer.Context,
     data: DataOrResumed = "",
+    label: Label = "",
+    id_column: IdColumn = "",
     noise: Noise = "none",
     validation: Validation = "auto",
     validation_share: ValidationShare = None,
@@ -73,6 +77,8 @@ def search(
         quieten_optuna()
         given: dict[str, Any] = {
             "data": data,
+            "label": label,
+            "id_column": id_column,
             "noise": noise,
             "validation": validation,
             "validation_share": validation_share,
@@ -100,6 +106,8 @@ def search(
 
 def train(
     data: Data,
+    label: Label = "",
+    id_column: IdColumn = "",
     noise: Noise = "none",
     validation: Validation = "auto",
     validation_share: ValidationShare = None,
@@ -130,6 +138,8 @@ def train(
 
         options = commands.TrainOptions(
             data=data,
+            label=label,
+            id_column=id_column,
             noise=noise,
             validation=validation,
             validation_share=validation_share,

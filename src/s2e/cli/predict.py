@@ -1,0 +1,37 @@
+"""`s2e predict`: classes of new samples, by the classifier of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s2e.cli.options import Debug
+from s2e.cli.reporting import reporting
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run of s2e search or s2e train")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A file or folder like the one it was trained on")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the predictions")] = Path(
+        "predictions.csv"
+    ),
+    debug: Debug = False,
+) -> None:
+    """Predict the classes of new samples with the classifier of a run."""
+    with reporting(debug):
+        from s2e.errors import InvalidInput
+        from s2e.predicting import predict as predicted
+        from s2e.runs import Run
+
+        found = predicted(Run.open(run), data)
+        try:
+            output.write_text(found.table(), encoding="utf-8")
+        except OSError as problem:
+            raise InvalidInput(f"`output` must be a file to write to, but {str(output)!r} is not: {problem}.") from None
+        counts = Counter(found.predicted).most_common()
+        shown = ", ".join(f"{name} {count}" for name, count in counts[:10])
+        typer.echo(f"{len(found.ids)} samples: {shown}{' …' if len(counts) > 10 else ''}")
+        typer.echo(f"predictions: {output}")
