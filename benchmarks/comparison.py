@@ -25,17 +25,15 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional
 
+from plain_methods import BATCH, KEEP_RATE, LEARNING_RATE, PLAIN, Given, Step, drawn
 from s2e import schedules
 from s2e.data import LabelledData
 from s2e.devices import device_of
@@ -45,19 +43,14 @@ from s2e.stages import train_in_stages
 from s2e.tasks import VALIDATION, Member, Progress, Task
 from s2e.training import engine_steps
 
-CLASSES, BATCH, LEARNING_RATE = 10, 128, 1e-3
+CLASSES = 10
 SIDE, SQUARE = 28, 10
 SAMPLES, VALID_SAMPLES, TEST_SAMPLES = 54_001, 6_000, 10_000
 EPOCHS, STEPS = 200, SAMPLES // BATCH
 NOISE_RATES = (0.2, 0.5, 0.45)
-KEEP_RATE = 0.55
-"""Keep rate of a member that is measured on its own."""
-KEEP = int(KEEP_RATE * BATCH)
 WARM_UP = 10
 """Steps before anything is measured: after the first few the engine captures its step."""
 
-Step: TypeAlias = Callable[[], None]
-Draw: TypeAlias = Callable[[], tuple[Tensor, Tensor]]
 Labels: TypeAlias = NDArray[np.int64]
 
 
@@ -106,195 +99,6 @@ def task(samples: int, epochs: int, device: torch.device) -> Task:
     return Task(train, network, Standard(), evaluate, epochs, BATCH, device=device, clean=valid)
 
 
-# --------------------------------------------------------------------------------------------------- plain PyTorch
-
-
-class Given(NamedTuple):
-    """What a plain training starts from."""
-
-    network: Callable[[], nn.Module]  # builds one on the device
-    batch: Draw  # the next training batch, (B, ...) in [0, 1] and (B,)
-    clean_batch: Draw  # the next clean batch
-    transition: Tensor  # (C, C)
-
-
-def plain_standard(given: Given) -> Step:
-    """Mean cross-entropy of the batch."""
-    network = given.network()
-    optimizer = _adam(network)
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        _descend(functional.cross_entropy(network(inputs), labels), optimizer)
-
-    return step
-
-
-def plain_forward_correction(given: Given) -> Step:
-    """−log (Tᵀp)_y, averaged over the batch."""
-    network = given.network()
-    optimizer = _adam(network)
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        shares = network(inputs).softmax(dim=-1) @ given.transition
-        _descend(functional.nll_loss(shares.log(), labels), optimizer)
-
-    return step
-
-
-def plain_mentornet(given: Given) -> Step:
-    """Mean over a network's own smallest losses."""
-    network = given.network()
-    optimizer = _adam(network)
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        losses = functional.cross_entropy(network(inputs), labels, reduction="none")
-        _descend(losses.topk(KEEP, largest=False).values.mean(), optimizer)
-
-    return step
-
-
-def plain_coteaching(given: Given) -> Step:
-    """Mean over the samples for which the other network's losses are smallest."""
-    one, other = given.network(), given.network()
-    optimizers = _adam(one), _adam(other)
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        losses = [functional.cross_entropy(each(inputs), labels, reduction="none") for each in (one, other)]
-        _descend(_exchanged(losses, KEEP), *optimizers)
-
-    return step
-
-
-def plain_decoupling(given: Given) -> Step:
-    """Σ w·CE / max(0.1·B, Σ w) of each network, where w marks the samples they predict differently."""
-    one, other = given.network(), given.network()
-    optimizers = _adam(one), _adam(other)
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        logits = one(inputs), other(inputs)
-        differ = logits[0].argmax(dim=-1) != logits[1].argmax(dim=-1)
-        wanted = labels[differ]
-        if len(wanted) == 0:
-            return
-        first, second = (functional.cross_entropy(each[differ], wanted, reduction="sum") for each in logits)
-        _descend((first + second) / max(0.1 * BATCH, len(wanted)), *optimizers)
-
-    return step
-
-
-def plain_coteaching_plus(given: Given) -> Step:
-    """Co-teaching among the samples that the networks predict differently."""
-    one, other = given.network(), given.network()
-    optimizers = _adam(one), _adam(other)
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        logits = one(inputs), other(inputs)
-        differ = logits[0].argmax(dim=-1) != logits[1].argmax(dim=-1)
-        wanted = labels[differ]
-        if len(wanted) == 0:
-            return
-        losses = [functional.cross_entropy(each[differ], wanted, reduction="none") for each in logits]
-        _descend(_exchanged(losses, max(1, int(KEEP_RATE * len(wanted)))), *optimizers)
-
-    return step
-
-
-def plain_reweight(given: Given) -> Step:
-    """Weights max(−∂L/∂ε, 0)/Σ from the clean loss L after a virtual step, which is unrolled."""
-    network = given.network()
-    optimizer = _adam(network)
-    weights = dict(network.named_parameters())
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        clean_inputs, clean_labels = given.clean_batch()
-        losses = functional.cross_entropy(network(inputs), labels, reduction="none")
-        epsilon = torch.zeros_like(losses, requires_grad=True)
-        gradients = torch.autograd.grad((epsilon * losses).sum(), list(weights.values()), create_graph=True)
-        moved = {
-            name: weight - LEARNING_RATE * gradient
-            for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
-        }
-        clean_loss = functional.cross_entropy(functional_call(network, moved, (clean_inputs,)), clean_labels)
-        # The graph is kept, so that the losses of the batch need not be computed again for the step itself.
-        (slope,) = torch.autograd.grad(clean_loss, epsilon, retain_graph=True)
-        shares = (-slope).clamp(min=0)
-        shares = shares / shares.sum().clamp(min=torch.finfo(shares.dtype).tiny)
-        _descend((shares * losses).sum(), optimizer)
-
-    return step
-
-
-def plain_jocor(given: Given) -> Step:
-    """Mean over the smallest joint losses (1−λ)(CE₁ + CE₂) + λ(KL₁₂ + KL₂₁)."""
-    one, other = given.network(), given.network()
-    optimizer = _adam(one, other)  # one loss, one optimizer
-    agreement = 0.9
-
-    def step() -> None:
-        inputs, labels = given.batch()
-        logs = [functional.log_softmax(each(inputs), dim=-1) for each in (one, other)]
-        first, second = (functional.nll_loss(each, labels, reduction="none") for each in logs)
-        apart = ((logs[0].exp() - logs[1].exp()) * (logs[0] - logs[1])).sum(dim=-1)
-        joint = (1 - agreement) * (first + second) + agreement * apart
-        _descend(joint.topk(KEEP, largest=False).values.mean(), optimizer)
-
-    return step
-
-
-PLAIN: dict[str, Callable[[Given], Step]] = {
-    "standard": plain_standard,
-    "decoupling": plain_decoupling,
-    "f-correction": plain_forward_correction,
-    "mentornet": plain_mentornet,
-    "coteaching": plain_coteaching,
-    "coteaching+": plain_coteaching_plus,
-    "reweight": plain_reweight,
-    "jocor": plain_jocor,
-}
-
-
-def _exchanged(losses: list[Tensor], keep: int) -> Tensor:
-    """Sum over two networks of the mean loss on the samples the other one finds easy."""
-    first, second = (loss.detach().topk(keep, largest=False).indices for loss in losses)
-    return losses[0][second].mean() + losses[1][first].mean()
-
-
-def _adam(*networks: nn.Module) -> torch.optim.Adam:
-    weights = [weight for network in networks for weight in network.parameters()]
-    return torch.optim.Adam(weights, lr=LEARNING_RATE, fused=True)
-
-
-def _descend(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
-    for optimizer in optimizers:
-        optimizer.zero_grad()
-    loss.backward()
-    for optimizer in optimizers:
-        optimizer.step()
-
-
-def _drawn(labelled: LabelledData, device: torch.device) -> Draw:
-    """Return a function that gives the next batch, over and over in one random order."""
-    inputs, labels = (torch.from_numpy(each).to(device) for each in (labelled.inputs, labelled.labels))
-    order = torch.randperm(len(labelled)).to(device)
-    size = min(BATCH, len(labelled))
-    place = 0
-
-    def draw() -> tuple[Tensor, Tensor]:
-        nonlocal place
-        index = order[place : place + size]
-        place = place + size if place + 2 * size <= len(labelled) else 0
-        return inputs[index].float() / 255, labels[index]
-
-    return draw
-
-
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
@@ -318,8 +122,8 @@ def measure_alone(name: str, shared: Task, steps: int, repeats: int) -> tuple[fl
     device = shared.device
     given = Given(
         network=lambda: shared.network().to(device),
-        batch=_drawn(shared.train, device),
-        clean_batch=_drawn(shared.evaluate[VALIDATION], device),
+        batch=drawn(shared.train, device),
+        clean_batch=drawn(shared.evaluate[VALIDATION], device),
         transition=torch.from_numpy(transition()).float().to(device),
     )
     plain = microseconds(PLAIN[name](given), steps, repeats, device)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from conftest import blobs, member, small_mlp, task
+from populations import with_batch_norm
 from s2e import fusing
 from s2e.crew import Crew
 from s2e.fusing import fused, traced
@@ -17,7 +18,6 @@ from s2e.methods import METHODS, Coteaching
 from s2e.optimizer import StackedAdam
 from s2e.replay import _Fused
 from s2e.training import _batch_order, _epoch
-from test_training import with_batch_norm
 
 STEPS = 4
 OPERATIONS = 240

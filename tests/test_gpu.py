@@ -11,11 +11,11 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from conftest import blobs, member, small_mlp, task
+from populations import Stubborn, assert_same, only, with_batch_norm
 from s2e.data import LabelledData
 from s2e.methods import METHODS, Coteaching, Standard
 from s2e.networks import reference_network
 from s2e.training import engine_steps, train_population
-from test_training import Stubborn, assert_same, only, with_batch_norm
 
 pytestmark = [
     pytest.mark.gpu,

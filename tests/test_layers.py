@@ -17,10 +17,10 @@ ROOT = Path(s2e.__file__).parent
 
 LAYERS = [  # a module imports from its own layer and from those above it in this list
     ["errors", "_version", "seeds", "interrupts"],
-    ["data", "schedules", "devices", "gaussian_process"],
+    ["data", "schedules", "devices", "gaussian_process", "audit"],
     ["spaces", "noise"],
-    ["relaxation", "surrogate", "formats", "table_columns", "table_files", "image_folders"],
-    ["tabular", "hub"],
+    ["relaxation", "surrogate", "formats", "table_columns", "table_files", "images"],
+    ["tabular", "hub", "image_folders"],
     ["encodings"],
     ["catalogue"],
     ["datasets", "networks"],
@@ -39,7 +39,7 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["runs", "preparation", "outcomes", "schedule_table"],
     ["drawing"],
     ["figures", "workplace", "contestants", "bench", "pacing", "classifiers"],
-    ["predicting"],
+    ["predicting", "auditing"],
     ["ledger"],
     ["commands"],
     ["api", "comparison", "experiments"],

@@ -35,7 +35,7 @@ from s2e.runs import CONFIG, Run
 from s2e.searching import Found, GenerationDone, SearchPlan, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import SPACES
-from s2e.tasks import VALIDATION, Member, Progress, Task, Trained
+from s2e.tasks import Member, Progress, Task, Trained
 from s2e.training import train_population
 from s2e.workplace import Place
 
@@ -84,11 +84,13 @@ def made(given: SpacesOptions, path: Path | str, *, resume: bool = False) -> Run
 
 
 def contents(run: Run) -> dict[str, bytes]:
-    return {name: (run.path / name).read_bytes() for name in ("results.csv", "summary.csv", "schedules.json")}
+    return {
+        name: (run.path / name).read_bytes() for name in ("results.csv", "winners.csv", "summary.csv", "schedules.json")
+    }
 
 
-def table(run: Run) -> list[dict[str, str]]:
-    return list(csv.DictReader((run.path / "results.csv").read_text().splitlines()))
+def table(run: Run, name: str = "results.csv") -> list[dict[str, str]]:
+    return list(csv.DictReader((run.path / name).read_text().splitlines()))
 
 
 def found_in(run: Run) -> dict[tuple[str, str], dict[str, Any]]:
@@ -110,8 +112,8 @@ def whole(data: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made(options(data), tmp_path_factory.mktemp("runs") / "whole")
 
 
-class Recorded(list[tuple[set[str], int]]):
-    """What each population was evaluated on, and how many members it had; the one at `stop_at` is interrupted."""
+class Recorded(list[tuple[str, int]]):
+    """What each population was trained for, and how many members it had; the one at `stop_at` is interrupted."""
 
     stop_at: int | None = None
 
@@ -120,14 +122,17 @@ class Recorded(list[tuple[set[str], int]]):
 def trained(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     seen = Recorded()
 
-    def record(task: Task, members: Sequence[Member], **rest: Any) -> Trained:
-        if len(seen) == seen.stop_at:
-            raise KeyboardInterrupt
-        seen.append((set(task.evaluate), len(members)))
-        return train_population(task, members, **rest)
+    def recording(purpose: str) -> Callable[..., Trained]:
+        def record(task: Task, members: Sequence[Member], **rest: Any) -> Trained:
+            if len(seen) == seen.stop_at:
+                raise KeyboardInterrupt
+            seen.append((purpose, len(members)))
+            return train_population(task, members, **rest)
 
-    monkeypatch.setattr(searching, "train_population", record)
-    monkeypatch.setattr(spaces, "train_population", record)
+        return record
+
+    monkeypatch.setattr(searching, "train_population", recording("search"))
+    monkeypatch.setattr(spaces, "train_population", recording("final"))
     return seen
 
 
@@ -210,19 +215,16 @@ def test_the_result_says_what_it_is_of(whole: Run) -> None:
 # ------------------------------------------------------------------------------------------------------ who is chosen
 
 
-def test_the_test_part_is_evaluated_only_after_all_is_chosen(data: str, trained: Recorded) -> None:
-    made(options(data, noises=("pair:0.4",), draws=1, seeds=1), "run")
-    evaluated = [on for on, _ in trained]
-    searching_ends = evaluated.index({VALIDATION, TEST})
-    assert evaluated == [{VALIDATION}] * searching_ends + [{VALIDATION, TEST}] * (len(evaluated) - searching_ends)
-    assert searching_ends == 1
-
-
 def test_other_test_labels_change_no_choice(whole: Run) -> None:
     other = made(options(clusters(shuffled=True)), "run")
     assert contents(other)["schedules.json"] == contents(whole)["schedules.json"]
-    assert other.read_json("result.json")["single"] == whole.read_json("result.json")["single"]
-    assert contents(other)["results.csv"] != contents(whole)["results.csv"]
+    for name in ("single", "single_winners"):
+        assert other.read_json("result.json")[name] == whole.read_json("result.json")[name]
+    kept = ("noise", "space", "set", "drawn_in", "trial", "validation_accuracy")
+    ours, theirs = (table(run, "winners.csv") for run in (whole, other))
+    assert [[row[name] for name in kept] for row in ours] == [[row[name] for name in kept] for row in theirs]
+    for name in ("results.csv", "winners.csv"):
+        assert contents(other)[name] != contents(whole)[name]
 
 
 def found(accuracy: float, rate: float = 0.5) -> Found:
@@ -254,7 +256,7 @@ def test_how_many_are_trained_at_a_time_changes_nothing(
     watch = Quiet()
     apart = compare_spaces(options(data, together=together), Place(Path("run"), device="cpu"), watch)
     assert contents(apart) == contents(whole)
-    searches, finals = ([members for on, members in trained if (TEST in on) == tested] for tested in (False, True))
+    searches, finals = ([members for each, members in trained if each == of] for of in ("search", "final"))
     assert max(finals) <= together
     assert searches == {5: [16, 16, 16], 33: [32, 16]}[together]  # at least one draw of each of the 16 searches
     assert [done.finished for done in watch.generations] == np.cumsum(searches).tolist()
@@ -351,7 +353,10 @@ def result(**changes: Any) -> dict[str, Any]:
 
 def test_the_tables_have_the_spaces_as_rows_and_the_noise_settings_as_columns() -> None:
     last, _, best = tables(result())
-    assert (str(last.title), str(best.title)) == ("test accuracy, last 10 epochs", "test accuracy, best epoch")
+    assert (str(last.title), str(best.title)) == (
+        "fresh seeds: test accuracy, last 10 epochs",
+        "fresh seeds: test accuracy, best epoch",
+    )
     assert [str(column.header) for column in last.columns] == ["space", "pair noise, 40%", "symmetric noise, 30%"]
     cells = [[str(cell) for cell in column.cells] for column in last.columns]
     assert cells[0] == ["Co-teaching", "Single", "RBF", "MLP", "S2E"]
@@ -380,7 +385,7 @@ def test_the_command_prints_tables_or_json_and_hands_its_options_on(data: str) -
     changed = ["--learning-rate", "0.002", "--network", "mlp", "--seed", "3", "--together", "99", "--device", "cpu"]
     shown = s2e("reproduce", "spaces", "--data", data, *SMALL, *changed, "--out", "run")
     assert shown.exit_code == 0, shown.stderr
-    assert shown.stdout.count("│ Co-teaching ") == 3
+    assert shown.stdout.count("│ Co-teaching ") == 6
     assert shown.stdout.endswith("run: run\n")
     begun_with = Run("run").read_json(CONFIG)["options"]
     wanted = {"draws": 2, "sets": 1, "seeds": 2, "together": 99, "network": "mlp", "epochs": 3, "batch_size": 32}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from s2e.errors import RunConflict
 from s2e.experiments import spaces
 from s2e.experiments.space_figures import draw_schedules, schedule_curves
 from s2e.experiments.space_results import SearchedSet, differences, rows_by_set, spreadsheet, summary, training_rows
+from s2e.experiments.space_winners import Winner
 from s2e.experiments.spaces import SpacesOptions, seed_of_set
 from s2e.outcomes import Outcome
 from s2e.preparation import DataOptions, corrupt_and_split
@@ -38,19 +39,19 @@ SETS = 2
 SEED_OF = [SEED, derive(SEED, "set", 1)]
 
 
-class Populations(list[tuple[set[str], list[int]]]):
-    """What each population was evaluated on, and the seeds of its members; the one at `stop_at` is interrupted."""
+class Populations(list[tuple[str, list[int]]]):
+    """What each population was trained for, and the seeds of its members; the one at `stop_at` is interrupted."""
 
     stop_at: int | None = None
 
-    def train(self, task: Task, members: Sequence[Member], **rest: Any) -> Trained:
-        if len(self) == self.stop_at:
-            raise KeyboardInterrupt
-        self.append((set(task.evaluate), [member.seed for member in members]))
-        return train_population(task, members, **rest)
+    def training(self, purpose: str) -> Callable[..., Trained]:
+        def train(task: Task, members: Sequence[Member], **rest: Any) -> Trained:
+            if len(self) == self.stop_at:
+                raise KeyboardInterrupt
+            self.append((purpose, [member.seed for member in members]))
+            return train_population(task, members, **rest)
 
-    def seeds(self, *, tested: bool) -> list[list[int]]:
-        return [seeds for on, seeds in self if (TEST in on) == tested]
+        return train
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +59,8 @@ def trained() -> Iterator[Populations]:
     """Record what is trained, and draw no figures."""
     seen = Populations()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(searching, "train_population", seen.train)
-        patched.setattr(spaces, "train_population", seen.train)
+        patched.setattr(searching, "train_population", seen.training("search"))
+        patched.setattr(spaces, "train_population", seen.training("final"))
         patched.setattr(spaces, "rendered", lambda *_: b"")
         patched.setattr(studies, "check_storage", lambda _: None)  # opens every study a second time
         yield seen
@@ -139,8 +140,7 @@ def test_all_sets_ride_in_the_same_populations_and_an_interruption_repeats_none(
     whole: Run, trained: Populations
 ) -> None:
     searches, finals = trained[:2], trained[2:4]
-    assert all(TEST not in on for on, _ in searches)
-    assert all(TEST in on for on, _ in finals)
+    assert [purpose for purpose, _ in trained[:4]] == ["search", "search", "final", "final"]
     assert [len(seeds) for _, seeds in searches] == [16, 16]  # one draw of each of the 2 x 8 searches
     assert [len(seeds) for _, seeds in finals] == [30, 2]  # 2 sets x 8 spaces x 2 seeds, at most 30 together
     for number, (_, seeds) in enumerate(searches):
@@ -196,9 +196,9 @@ def trained_to(space: str, seed: int, accuracy: float) -> Outcome:
 def a_set(validation: dict[str, float], tested: dict[str, tuple[float, float]]) -> SearchedSet:
     """One set in which every space not named has accuracies of 0."""
     chosen = {(NOISE, space): found(validation.get(space, 0.0)) for space in SPACES}
-    return SearchedSet(
-        chosen, [trained_to(space, seed, tested.get(space, (0, 0))[seed]) for space in SPACES for seed in range(2)]
-    )
+    outcomes = [trained_to(space, seed, tested.get(space, (0, 0))[seed]) for space in SPACES for seed in range(2)]
+    winners = {(NOISE, space): Winner(space, 0, 0.0, {"last_10_epochs": 0.0, "best_epoch": 0.0}) for space in SPACES}
+    return SearchedSet(chosen, outcomes, winners)
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_the_figure_has_a_thin_line_of_the_same_colour_for_each_set() -> None:
 
 def test_the_table_of_differences_has_a_sign_and_an_error_where_there_are_several_sets() -> None:
     _, one, _ = tables(result())
-    assert str(one.title) == "S2E minus the other space, last 10 epochs"
+    assert str(one.title) == "fresh seeds: S2E minus the other space, last 10 epochs"
     cells = [[str(cell) for cell in column.cells] for column in one.columns]
     assert cells[0] == ["Co-teaching", "Single", "RBF", "MLP"]
     assert cells[1:] == [["+0.00", "+1.00", "+2.00", "+3.00"], ["-0.00", "-1.00", "-2.00", "-3.00"]]

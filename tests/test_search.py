@@ -1,12 +1,10 @@
-"""The generation loop: what a study holds in the end, whatever happened on the way."""
+"""The generation loop: what a study holds in the end, and which of its trials is the best."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -16,75 +14,18 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from torch import nn
 
-from conftest import blobs, small_mlp, task
+from conftest import small_mlp
 from s2e import searching
-from s2e.errors import InvalidInput, RunConflict, UnreadableData
-from s2e.methods import Coteaching, JoCoR, MentorNet, Method, Standard
+from s2e.errors import InvalidInput
+from s2e.methods import Coteaching, MentorNet, Method, Standard
 from s2e.records import LAST_EPOCHS
-from s2e.samplers import algorithm
-from s2e.searching import (
-    Found,
-    GenerationDone,
-    Search,
-    SearchPlan,
-    best,
-    epochs_left,
-    finished,
-    search_schedule,
-    search_schedules,
-)
+from s2e.searching import GenerationDone, Search, best, epochs_left, finished, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import SPACES
-from s2e.studies import CHANGEABLE, open_study
-from s2e.tasks import Member, Progress, Task, Trained
 from s2e.training import train_population
+from searches import EPOCHS, SAMPLERS, TRIALS, K, a_plan, a_task, at, in_memory, points, quiet, trials
 
-EPOCHS = 2
-SAMPLERS = ("newton", "natural", "gradient", "curve", "random", "tpe", "gp", "cmaes")
-K = 3
-TRIALS = 5 * K
-"""Enough for the samplers with a start-up of their own (10 or 12 trials) to have left it in the last generation."""
-
-
-def a_task(method: Method | None = None, network: Callable[[], nn.Module] = small_mlp, **changes: object) -> Task:
-    evaluate = {"valid": blobs(96, wrong=0.0, seed=1)}
-    return task(
-        blobs(), method or MentorNet(), network=network, evaluate=evaluate, epochs=EPOCHS, batch_size=64, **changes
-    )
-
-
-def a_plan(
-    name: str = "newton", trials: int = 2 * K, generation: int = K, *, space: str = "s2e", **changes: Any
-) -> SearchPlan:
-    family = SPACES[space]
-    build = algorithm(name, family, EPOCHS, generation)
-    return SearchPlan(family, build, trials, generation, **{"learning_rate": 1e-2, **changes})
-
-
-def in_memory() -> optuna.Study:
-    return open_study(None, "search", {})
-
-
-def at(path: Path) -> optuna.Study:
-    """Open the study in this file as a new process would."""
-    return open_study(f"sqlite:///{path}", "search", {})
-
-
-def trials(study: optuna.Study) -> list[tuple[Any, ...]]:
-    """Everything about the trials but their times."""
-    return [(t.number, t.params, t.values, t.user_attrs, t.state) for t in study.get_trials()]
-
-
-def points(study: optuna.Study) -> list[dict[str, float]]:
-    return [trial.params for trial in study.get_trials()]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    yield
-    optuna.logging.set_verbosity(before)
+_quiet = pytest.fixture(quiet, autouse=True)
 
 
 # What a search leaves
@@ -277,252 +218,6 @@ def test_a_method_without_a_keep_rate_is_refused_before_anything_is_asked() -> N
     assert not study.trials
 
 
-# Death and return
-
-
-class Death(BaseException):
-    """The end of a process, at a chosen moment."""
-
-
-def dying(call: Callable[..., Any], after: int, counts: Callable[..., bool]) -> Callable[..., Any]:
-    """Wrap a function so that the process dies instead of the call that follows `after` of those that count."""
-    made = 0
-
-    def wrapped(*arguments: Any, **named: Any) -> Any:
-        nonlocal made
-        if counts(*arguments):
-            if made == after:
-                raise Death
-            made += 1
-        return call(*arguments, **named)
-
-    return wrapped
-
-
-def die(monkeypatch: pytest.MonkeyPatch, where: str, after: int, study: optuna.Study) -> None:
-    """Make the search die in training, between two tells or between two asks."""
-
-    def is_real(told: optuna.Study, *_: Any) -> bool:
-        kept = type(told._storage) is type(study._storage)  # and not the draft in memory that samplers work on
-        return kept and told.study_name == study.study_name
-
-    if where == "train":
-        monkeypatch.setattr(searching, "train_population", dying(train_population, after, lambda *_: True))
-    elif where == "tell":
-        monkeypatch.setattr(optuna.Study, "tell", dying(optuna.Study.tell, after, is_real))
-    else:
-        monkeypatch.setattr(optuna.Study, "add_trial", dying(optuna.Study.add_trial, after, is_real))
-
-
-PLACES = [("train", 0), *(("tell", after) for after in range(K)), *(("ask", after) for after in range(K))]
-RESUMED = {"newton": "s2e", "random": "coteaching", "tpe": "coteaching", "cmaes": "s2e", "curve": "coteaching"}
-"""Samplers and the spaces they search here: the large one where its simplex matters, elsewhere the quick one."""
-
-
-@pytest.fixture(scope="module", params=RESUMED)
-def resumed(request: pytest.FixtureRequest) -> SearchPlan:
-    return a_plan(request.param, TRIALS, space=RESUMED[request.param])
-
-
-@pytest.fixture(scope="module")
-def begun(resumed: SearchPlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The study of a search up to its last generation."""
-    path = tmp_path_factory.mktemp("begun") / "study.db"
-    search_schedule(a_task(), replace(resumed, trials=TRIALS - K), at(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(resumed: SearchPlan) -> list[tuple[Any, ...]]:
-    study = in_memory()
-    search_schedule(a_task(), resumed, study)
-    return trials(study)
-
-
-@pytest.mark.parametrize(("where", "after"), PLACES, ids=lambda value: str(value))
-def test_a_generation_that_dies_anywhere_gives_the_trials_it_would_have_given(
-    resumed: SearchPlan,
-    begun: Path,
-    uninterrupted: list[tuple[Any, ...]],
-    where: str,
-    after: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    copy = shutil.copy(begun, tmp_path)
-    study = at(copy)
-    with monkeypatch.context() as patched:
-        die(patched, where, after, study)
-        with pytest.raises(Death):
-            search_schedule(a_task(), resumed, study)
-    reopened = at(copy)
-    states = [trial.state.name for trial in reopened.trials[TRIALS - K :]]
-    expected = {"train": K * ["RUNNING"], "ask": after * ["RUNNING"]}
-    expected["tell"] = after * ["COMPLETE"] + (K - after) * ["RUNNING"]
-    assert states == expected[where]
-
-    search_schedule(a_task(), resumed, reopened)
-    assert trials(reopened) == uninterrupted
-
-
-@pytest.mark.parametrize("where", ["tell", "ask"])
-def test_a_search_that_dies_after_every_single_trial_gives_the_trials_it_would_have_given(
-    resumed: SearchPlan,
-    uninterrupted: list[tuple[Any, ...]],
-    where: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    study, deaths = at(tmp_path / "study.db"), 0
-    while len(finished(study)) < TRIALS:
-        with monkeypatch.context() as patched:
-            die(patched, where, 1, study)
-            try:
-                search_schedule(a_task(), resumed, study)
-            except Death:
-                deaths += 1
-    assert deaths == TRIALS - 1
-    assert trials(study) == uninterrupted
-
-
-def test_a_point_is_written_to_the_study_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, plan = at(tmp_path / "study.db"), a_plan()
-    die(monkeypatch, "ask", 2, study)
-    with pytest.raises(Death):
-        searching.ask(study, plan, K)
-    assert [set(params) for params in points(at(tmp_path / "study.db"))] == 2 * [set(plan.space.names)]
-
-
-def test_an_extended_search_first_trains_what_a_dead_process_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, study, told = in_memory(), in_memory(), []
-    search_schedule(a_task(), a_plan(trials=8), whole)
-    with monkeypatch.context() as patched:
-        die(patched, "tell", 4, study)
-        with pytest.raises(Death):
-            search_schedule(a_task(), a_plan(trials=5), study)
-    search_schedule(a_task(), a_plan(trials=8), study, on_generation=told.append)
-    assert [done.finished for done in told] == [6, 8]
-    assert trials(study) == trials(whole)
-
-
-# Several searches together
-
-
-LABELS = (None, (blobs().labels + 1) % 4, blobs(seed=5).labels)
-"""Of three searches over the same inputs."""
-
-
-def several(studies: Sequence[optuna.Study], **changes: Any) -> list[Search]:
-    """Searches that differ in labels, method, sampler and length."""
-    kinds = [("newton", TRIALS, None), ("random", 2 * K + 1, JoCoR()), ("curve", TRIALS, Coteaching())]
-    return [
-        Search(a_plan(name, count, seed=place, **changes), study, labels, method)
-        for place, ((name, count, method), study, labels) in enumerate(zip(kinds, studies, LABELS, strict=True))
-    ]
-
-
-def found_alone(searches: Sequence[Search]) -> list[Found]:
-    """Each by itself: on its labels, by its method."""
-    found = []
-    for search in searches:
-        own = a_task(search.method)
-        if search.labels is not None:
-            own = replace(own, train=replace(own.train, labels=search.labels))
-        found.append(search_schedule(own, search.plan, search.study))
-    return found
-
-
-def assert_found(found: Sequence[Found], expected: Sequence[Found]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert (one.trial, one.validation_accuracy) == (other.trial, other.validation_accuracy)
-        np.testing.assert_array_equal(one.point, other.point)
-        np.testing.assert_array_equal(one.schedule, other.schedule)
-
-
-@pytest.fixture(scope="module")
-def each_alone() -> tuple[list[Found], list[list[tuple[Any, ...]]]]:
-    searches = several([in_memory() for _ in range(3)])
-    return found_alone(searches), [trials(search.study) for search in searches]
-
-
-def test_several_searches_together_find_exactly_what_each_finds_alone(
-    each_alone: tuple[list[Found], list[list[tuple[Any, ...]]]],
-) -> None:
-    searches = several([in_memory() for _ in range(3)])
-    assert_found(search_schedules(a_task(), searches), each_alone[0])
-    assert [trials(search.study) for search in searches] == each_alone[1]
-
-
-def test_a_generation_of_every_search_is_trained_in_one_population(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-
-    def trained(task: Task, members: Sequence[Member], **named: Any) -> Trained:
-        sizes.append(len(members))
-        return train_population(task, members, **named)
-
-    monkeypatch.setattr(searching, "train_population", trained)
-    told: list[GenerationDone] = []
-    epochs: list[Progress] = []
-    searches = several([in_memory() for _ in range(3)])
-    announced = epochs_left(searches, EPOCHS)
-    search_schedules(a_task(), searches, on_generation=told.append, on_epoch=epochs.append)
-    assert sizes == [3 * K, 3 * K, 2 * K + 1, 2 * K, 2 * K]  # one search ends early, with a part of a generation
-    assert announced == len(epochs) == 5 * EPOCHS
-    errors = [[trial.values[0] for trial in search.study.trials] for search in searches]
-    assert told == [
-        GenerationDone(
-            sum(min(len(own), K * number) for own in errors),
-            2 * TRIALS + 2 * K + 1,
-            3 * K,
-            tuple(1 - min(own[: K * number]) for own in errors),
-        )
-        for number in range(1, 6)
-    ]
-
-
-@pytest.mark.parametrize(("where", "after"), [("train", 1), ("train", 3), ("tell", 4), ("tell", 11), ("ask", 7)])
-def test_searches_together_that_die_continue_and_find_what_they_would_have_found(
-    each_alone: tuple[list[Found], list[list[tuple[Any, ...]]]],
-    where: str,
-    after: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    studies = [at(tmp_path / f"{which}.db") for which in range(3)]
-    with monkeypatch.context() as patched:
-        die(patched, where, after, studies[0])  # all of them have one name
-        with pytest.raises(Death):
-            search_schedules(a_task(), several(studies))
-    searches, trained = several(studies), []
-    left = epochs_left(searches, EPOCHS)
-    assert_found(search_schedules(a_task(), searches, on_epoch=trained.append), each_alone[0])
-    assert [trials(search.study) for search in searches] == each_alone[1]
-    assert left == len(trained)
-
-
-def test_a_search_that_joins_finished_ones_is_trained_without_them(
-    each_alone: tuple[list[Found], list[list[tuple[Any, ...]]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searches = several([in_memory() for _ in range(3)])
-    search_schedules(a_task(), searches[:2])
-    sizes: list[int] = []
-
-    def trained(task: Task, members: Sequence[Member], **named: Any) -> Trained:
-        sizes.append(len(members))
-        return train_population(task, members, **named)
-
-    monkeypatch.setattr(searching, "train_population", trained)
-    assert_found(search_schedules(a_task(), searches), each_alone[0])
-    assert sizes == 5 * [K]
-
-
-def test_one_search_of_a_method_without_a_keep_rate_is_refused_before_any_is_asked() -> None:
-    searches = [Search(a_plan(), in_memory()), Search(a_plan(), in_memory(), method=Standard())]
-    with pytest.raises(InvalidInput, match=r"keep rate.*standard"):
-        search_schedules(a_task(), searches)
-    assert not any(search.study.trials for search in searches)
-
-
 # Which trial is the best
 
 
@@ -585,47 +280,3 @@ def test_of_trials_that_are_all_alike_the_first_is_the_best(count: int) -> None:
     for trial in searching.ask(study, plan, count):
         study.tell(trial.number, 1.0)  # everything diverged
     assert best(study, plan.space, LONG).trial == 0
-
-
-# Opening studies
-
-
-def test_a_study_is_held_to_the_settings_it_was_begun_with(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'study.db'}"
-    open_study(url, "search", {"epochs": 6, "validation_share": None})
-    open_study(url, "search", {"epochs": 6, "validation_share": None})
-    with pytest.raises(RunConflict, match="other settings"):
-        open_study(url, "search", {"epochs": 7, "validation_share": None})
-    open_study(url, "another", {"epochs": 7})
-
-
-@pytest.mark.parametrize("name", sorted(CHANGEABLE))
-def test_a_study_may_be_continued_with_another_number_of(name: str, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'study.db'}"
-    open_study(url, "search", {"epochs": 6, name: 1})
-    open_study(url, "search", {"epochs": 6, name: 2})
-
-
-def test_a_storage_that_cannot_be_opened_is_unreadable_data(tmp_path: Path) -> None:
-    damaged = tmp_path / "study.db"
-    damaged.write_bytes(b"this is no database, however long one looks at it" * 100)
-    for url in ("garbage", f"sqlite:///{tmp_path}/nowhere/study.db", f"sqlite:///{damaged}"):
-        with pytest.raises(UnreadableData, match="could not be opened"):
-            open_study(url, "search", {})
-
-
-def test_a_database_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "study.db"
-    url = f"sqlite:///{path}"
-
-    def killed(*_: object) -> None:
-        raise SystemExit  # as a process that is killed once the tables are made, but not put in place
-
-    with monkeypatch.context() as patched:
-        patched.setattr("s2e.studies.os.link", killed)
-        with pytest.raises(SystemExit):
-            open_study(url, "search", {})
-    assert not path.exists()
-    for _ in range(2):
-        assert open_study(url, "search", {}).trials == []
-    assert path.exists()

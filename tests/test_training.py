@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import numpy as np
 import pytest
@@ -12,54 +11,15 @@ from torch import nn
 from torch.nn import functional
 
 from conftest import blobs, member, small_mlp, task
+from populations import ALL_METHODS, Stubborn, assert_same, only, with_batch_norm, with_batch_norm_and_dropout
 from s2e.crew import Crew
 from s2e.data import LabelledData
 from s2e.errors import InvalidInput
-from s2e.methods import METHODS, Coteaching, MentorNet, Reweight, Standard
+from s2e.methods import Coteaching, MentorNet, Standard
 from s2e.optimizer import learning_plan
 from s2e.seeds import derive
-from s2e.tasks import Member, Trained
+from s2e.tasks import Member
 from s2e.training import train_population
-
-ALL_METHODS = list(METHODS.values())
-
-
-def assert_same(one: Trained, other: Trained, *, exactly: bool = True) -> None:
-    assert one.state.keys() == other.state.keys()
-    for name, tensor in one.state.items():
-        if exactly:
-            assert torch.equal(tensor, other.state[name]), name
-        else:
-            torch.testing.assert_close(tensor, other.state[name], rtol=1e-4, atol=1e-5)
-    for name, array in one.curves.arrays().items():
-        tolerance = 0 if exactly else 1e-4
-        np.testing.assert_allclose(array, other.curves.arrays()[name], rtol=tolerance, atol=tolerance, err_msg=name)
-
-
-def only(trained: Trained, position: int) -> Trained:
-    """One member out of a population."""
-    return trained.take([position])
-
-
-def with_batch_norm_and_dropout() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
-
-
-def with_batch_norm() -> nn.Module:
-    # Without a bias before the norm: its gradient is 0 but for rounding, and Adam makes whole steps of that.
-    return nn.Sequential(nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
-
-
-class Stubborn(nn.Module):
-    """A network that looks at its data in Python, which vmap does not allow."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 4)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.layer(inputs)
-        return logits * 1.0 if logits.sum().item() > 0 else logits
 
 
 def plain_training(train: LabelledData, which: Member, epochs: int, batch_size: int, seed: int) -> nn.Module:
@@ -331,137 +291,3 @@ def test_progress_is_told_after_every_epoch(train_data):
         (e, 2, 3) for e in range(1, 5)
     ]
     assert {(p.epochs, p.members) for p in told} == {(4, 3)}
-
-
-# Members that are stopped
-
-
-def stopping(at):
-    """Stop members after so many epochs, {place: epochs}."""
-
-    def stop(progress):
-        return [place for place in progress.places if at.get(place) == progress.epoch]
-
-    return stop
-
-
-@pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method: method.name)
-@pytest.mark.parametrize("chunk", [None, 2])
-def test_members_that_go_on_are_not_changed_by_those_that_are_stopped(method, chunk, train_data, valid_data):
-    shared = task(train_data, method, evaluate={"valid": valid_data}, chunk=chunk, network=with_batch_norm_and_dropout)
-    members = [member(0.5, seed=1), member(0.9, seed=2, learning_rate=3e-3), member(0.2, seed=3), member(0.6, seed=4)]
-    everyone = train_population(shared, members)
-    some = train_population(shared, members, stop=stopping({0: 1, 2: 3}))
-    for place in (1, 3):
-        assert_same(only(some, place), only(everyone, place))
-        for name in ("kept", "agreed", "loss"):
-            np.testing.assert_array_equal(getattr(some.dynamics, name)[place], getattr(everyone.dynamics, name)[place])
-    assert some.curves.epochs.tolist() == [1, 4, 3, 4]
-    for place, epochs in ((0, 1), (2, 3)):
-        for name, curve in some.curves.arrays().items():
-            if curve.ndim == 2:
-                whole = everyone.curves.arrays()[name]
-                np.testing.assert_array_equal(curve[place, :epochs], whole[place, :epochs], err_msg=name)
-                assert np.isnan(curve[place, epochs:]).all()
-        last = everyone.curves.accuracy["valid"][place, :epochs].mean()
-        assert some.curves.last("valid")[place] == pytest.approx(last)
-
-
-def test_a_stopped_member_keeps_the_weights_it_had(train_data):
-    stopped = train_population(task(train_data, Coteaching()), [member(), member(seed=1)], stop=stopping({0: 2}))
-    seen = []
-    train_population(
-        task(train_data, Coteaching()),
-        [member()],
-        on_epoch=lambda progress: seen.append(progress.epoch),
-        stop=stopping({0: 2}),
-    )
-    assert seen == [1, 2]  # nobody is left to train
-    alone = train_population(task(train_data, Coteaching()), [member()], stop=stopping({0: 2}))
-    assert_same(only(stopped, 0), alone)
-
-
-def test_stopping_at_the_last_epoch_changes_nothing(train_data):
-    members = [member(seed=1), member(seed=2)]
-    shared = task(train_data, Standard())
-    assert_same(train_population(shared, members, stop=stopping({0: 4, 1: 4})), train_population(shared, members))
-
-
-def test_best_epochs_are_kept_for_members_that_go_on_and_for_those_that_are_stopped(train_data, valid_data):
-    shared = task(train_data, Coteaching(), evaluate={"valid": valid_data}, remember_best="valid")
-    members = [member(0.5, seed=1), member(0.9, seed=2), member(0.3, seed=3)]
-    everyone = train_population(shared, members)
-    some = train_population(shared, members, stop=stopping({1: 2}))
-    for name, tensor in everyone.best_state.items():
-        for place in (0, 2):
-            assert torch.equal(some.best_state[name][some.rows(place)], tensor[everyone.rows(place)])
-
-
-# Threads
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-def all_methods_together():
-    return [member(0.5, seed=seed, method=method) for method in ALL_METHODS for seed in (1, 2)]
-
-
-@pytest.mark.parametrize("network", [small_mlp, with_batch_norm])
-def test_members_in_several_threads_train_as_in_one(network, train_data, valid_data, two_threads):
-    shared = task(train_data, Reweight(), network=network, evaluate={"valid": valid_data})
-    told = []
-    several = train_population(shared, all_methods_together(), on_epoch=told.append)
-    assert torch.get_num_threads() == 2
-    assert {len(progress.places) for progress in told} == {len(ALL_METHODS)}  # two halves
-    torch.set_num_threads(1)
-    assert_same(several, train_population(shared, all_methods_together()))
-
-
-def test_initial_weights_do_not_depend_on_a_thread_that_trains_already(train_data, two_threads):
-    def slow_to_build():
-        first = nn.Linear(6, 8)
-        time.sleep(0.05)
-        return nn.Sequential(first, nn.ReLU(), nn.Linear(8, 4))
-
-    shared = task(train_data, Coteaching(), network=slow_to_build)
-    members = [member(seed=seed) for seed in (1, 2, 3)]  # two for one thread, one for the other, which is ready first
-    several = train_population(shared, members)
-    torch.set_num_threads(1)
-    assert_same(several, train_population(shared, members))
-
-
-def test_networks_that_draw_random_numbers_are_not_spread_over_threads(train_data, two_threads):
-    told = []
-    shared = task(train_data, Coteaching(), network=with_batch_norm_and_dropout)
-    several = train_population(shared, [member(seed=1), member(seed=2)], on_epoch=told.append)
-    assert {progress.places for progress in told} == {(0, 1)}
-    assert_same(several, train_population(shared, [member(seed=1), member(seed=2)]))
-
-
-def test_what_goes_wrong_in_one_thread_ends_the_others(train_data, two_threads):
-    told = []
-
-    def fail(progress):
-        told.append(progress)
-        if len(told) == 3:
-            raise RuntimeError("enough")
-
-    shared = task(train_data, Coteaching(), epochs=1000)
-    with pytest.raises(RuntimeError, match="enough"):
-        train_population(shared, [member(seed=seed, epochs=1000) for seed in (1, 2)], on_epoch=fail)
-    assert len(told) == 3
-    assert torch.get_num_threads() == 2
-
-
-def test_members_are_stopped_in_several_threads_as_in_one(train_data, valid_data, two_threads):
-    shared = task(train_data, Coteaching(), evaluate={"valid": valid_data})
-    members = [member(0.5, seed=seed) for seed in range(5)]
-    several = train_population(shared, members, stop=stopping({1: 2, 4: 3}))
-    torch.set_num_threads(1)
-    assert_same(several, train_population(shared, members, stop=stopping({1: 2, 4: 3})))

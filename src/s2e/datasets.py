@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj, rmtree
@@ -279,13 +280,14 @@ def _from_folder(path: Path) -> Source:
 
 
 def _from_hub(name: str, label: str | None, id_column: str | None) -> Source:
-    from s2e.encodings import OfTables
+    from s2e.encodings import OfImages, OfTables
     from s2e.hub import HubTable, load_hub
     from s2e.tabular import TableEncoding
 
     loaded = load_hub(name, label=label or None)
     if not isinstance(loaded, HubTable):
-        return loaded
+        channels, side, _ = loaded.train.sample_shape
+        return replace(loaded, encoding=OfImages(side, channels))
     columns = TableEncoding.fit(loaded.train, loaded.label, id_column or None)
     valid, test = (None if frame is None else columns.samples_of(frame) for frame in (loaded.valid, loaded.test))
     ids = tuple(columns.ids_of(loaded.train))

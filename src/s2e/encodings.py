@@ -62,7 +62,8 @@ class OfImages:
 
     def read(self, path: Path) -> Samples:
         """Read all images in a folder and the folders in it, or one image."""
-        from s2e.image_folders import image_files, read_images
+        from s2e.image_folders import image_files
+        from s2e.images import read_images
 
         files = image_files(path)
         names = [file.relative_to(path).as_posix() if path.is_dir() else file.name for file in files]

@@ -9,7 +9,7 @@ Letters: K points in a generation, D dimensions of the space, T epochs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,9 @@ from s2e.training import train_population
 
 ENOUGH_TO_EXPECT = 12
 """Trials from which on a model of them says what to expect of a schedule."""
+
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+"""States of trials that have been trained and told."""
 
 TRAINED = "validation_accuracy"
 """Attribute of a trial that holds its validation accuracy after every epoch it was trained for."""
@@ -236,7 +239,11 @@ def _standing(searches: Sequence[Search], epochs: int) -> GenerationDone:
 
 def cost(study: optuna.Study, epochs: int) -> float:
     """Return what the trials of a study have cost, in full trainings: epochs trained / T."""
-    return sum(len(trial.user_attrs.get(TRAINED, range(epochs))) for trial in finished(study)) / epochs
+    return _cost(finished(study), epochs)
+
+
+def _cost(trials: Iterable[FrozenTrial], epochs: int) -> float:
+    return sum(len(trial.user_attrs.get(TRAINED, range(epochs))) for trial in trials) / epochs
 
 
 def epochs_left(searches: Sequence[Search], epochs: int) -> int:
@@ -261,8 +268,9 @@ def next_generation(search: Search, epochs: int) -> list[FrozenTrial]:
     running = [trial for trial in asked if trial.state == TrialState.RUNNING]
     if running and len(asked) % size == 0:
         return running
-    affordable = math.ceil(search.plan.trials - cost(study, epochs)) - len(running)
-    return running + ask(study, search.plan, max(0, min(affordable, size - len(asked) % size)))
+    spent = _cost((trial for trial in asked if trial.state in FINISHED), epochs)
+    affordable = math.ceil(search.plan.trials - spent) - len(running)
+    return running + _ask(study, search.plan, asked, max(0, min(affordable, size - len(asked) % size)))
 
 
 def ask(study: optuna.Study, plan: SearchPlan, count: int) -> list[FrozenTrial]:
@@ -271,10 +279,16 @@ def ask(study: optuna.Study, plan: SearchPlan, count: int) -> list[FrozenTrial]:
     The samplers work on a copy of the study in memory: a trial of the real one appears with all its parameters or not
     at all. A study in memory dies with the process, and is asked itself.
     """
+    return _ask(study, plan, study.get_trials(deepcopy=False), count)
+
+
+def _ask(study: optuna.Study, plan: SearchPlan, before: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
+    if not count:
+        return []
     lasting = not isinstance(study._storage, InMemoryStorage)
-    draft = drafted(study) if lasting else study
+    draft = drafted(study, before) if lasting else study
     distributions = {name: FloatDistribution(0.0, 1.0) for name in plan.space.names}
-    first = len(study.get_trials(deepcopy=False))
+    first = len(before)
     for number in range(first, first + count):
         draft.sampler = plan.algorithm.sampler(derive(plan.seed, "sampler", number))
         draft.ask(dict(distributions))
@@ -301,6 +315,11 @@ def best(study: optuna.Study, space: Space, epochs: int) -> Found:
     return Found(schedule, points[chosen], 1.0 - float(errors[chosen]), trials[chosen].number)
 
 
+def winner(study: optuna.Study) -> FrozenTrial:
+    """Return the trial whose own error is the smallest, the earliest of equals; `best` judges by a model instead."""
+    return min(complete(study), key=lambda trial: trial.values[0])
+
+
 def _members(trials: Sequence[FrozenTrial], epochs: int, search: Search) -> list[Member]:
     if not trials:
         return []
@@ -313,16 +332,25 @@ def _members(trials: Sequence[FrozenTrial], epochs: int, search: Search) -> list
     ]
 
 
+def attribute_of(evaluated: str) -> str:
+    """Return the attribute of a trial that holds its accuracy on a data set, by that one's name in the task."""
+    return TRAINED if evaluated == VALIDATION else f"accuracy_{evaluated}"
+
+
 def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], curves: Curves, judge: Judge | None) -> None:
-    """Score each member by its validation error; one that diverged is scored worst, with an error of 1."""
-    errors = 1.0 - curves.last(VALIDATION)
-    accuracies, epochs = curves.accuracy[VALIDATION], curves.accuracy[VALIDATION].shape[1]
+    """Score each member by its validation error; one that diverged is scored worst, with an error of 1.
+
+    Accuracies on other data sets that the task evaluates are written beside, and count for nothing.
+    """
+    errors, epochs = 1.0 - curves.last(VALIDATION), curves.accuracy[VALIDATION].shape[1]
     for member, trial in enumerate(trials):
         trained = int(curves.epochs[member])
         if judge is not None:
             judge.write(study, member)
         running = optuna.Trial(study, trial._trial_id)
-        running.set_user_attr(TRAINED, [round(float(value), 6) for value in accuracies[member, :trained]])
+        for evaluated, accuracy in curves.accuracy.items():
+            by_epoch = [round(float(value), 6) for value in accuracy[member, :trained]]
+            running.set_user_attr(attribute_of(evaluated), by_epoch)
         if trained < epochs:
             study.tell(trial.number, state=TrialState.PRUNED)
         else:
@@ -335,4 +363,4 @@ def _point(trial: FrozenTrial, space: Space) -> NDArray[np.float64]:
 
 def finished(study: optuna.Study) -> list[FrozenTrial]:
     """Return the trials that have been trained and told, to the end or not."""
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    return study.get_trials(deepcopy=False, states=FINISHED)

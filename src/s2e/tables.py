@@ -74,6 +74,36 @@ def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapp
     return table
 
 
+def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], shown: int) -> list[Table]:
+    """The most doubtful labels of a run, and the mistakes that are made most often."""
+    issues = [row for row in rows if row["issue"] == "yes"]
+    found = f"{summary['issues']} of {summary['samples']} labels are probably wrong"
+    estimated = f"{found}; estimated share of wrong labels {_percent(summary['noise_rate'])}"
+    if summary["doubtful_classes"]:
+        names = ", ".join(summary["doubtful_classes"])
+        estimated += f"\nthe networks have probably not learnt what belongs to {names}: do not trust verdicts there"
+    doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
+    for column in ("row", "given", "suggested"):
+        doubtful.add_column(column)
+    doubtful.add_column("sure of it", justify="right")
+    for row in issues[:shown]:
+        doubtful.add_row(*(Text(str(row[name])) for name in ("id", "given", "suggested")), _percent(row["probability"]))
+    names = summary["class_names"]
+    mistakes = [
+        (share, names[true], names[given])
+        for true, shares in enumerate(summary["transition"])
+        for given, share in enumerate(shares)
+        if true != given
+    ]
+    mistaken = Table(title=Text("most frequent mistakes, estimated"))
+    mistaken.add_column("what is")
+    mistaken.add_column("is called")
+    mistaken.add_column("share of the former", justify="right")
+    for share, true, given in sorted(mistakes, key=lambda one: -one[0])[:shown]:
+        mistaken.add_row(Text(true), Text(given), _percent(share))
+    return [doubtful, mistaken] if issues else [doubtful]
+
+
 def _accuracy_header(result: Mapping[str, Any], part: str) -> str:
     named = {"test": "test accuracy", "valid": f"accuracy on {result['validation']} validation data"}[part]
     return f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs"

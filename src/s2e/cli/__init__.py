@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from s2e._version import __version__
-from s2e.cli import compare, datasets, predict, reproduce, search_and_train
+from s2e.cli import audit, compare, datasets, predict, reproduce, search_and_train
 from s2e.cli.reporting import out
 from s2e.interrupts import end_on_ctrl_c, ignore_ctrl_c
 
@@ -31,6 +31,7 @@ def common(version: Annotated[bool, typer.Option("--version", help="Show the ver
 app.command()(search_and_train.search)
 app.command()(search_and_train.train)
 app.command()(compare.compare)
+app.command()(audit.audit)
 app.command()(predict.predict)
 app.command()(datasets.datasets)
 app.add_typer(reproduce.app)

@@ -3,6 +3,12 @@
 draw the same numbers in every space → train them under every noise setting → choose by validation, in each space →
 train the chosen schedules from fresh seeds → test
 
+Two figures come of this. The winner of a space is the training with the best validation accuracy, itself; its own test
+accuracy is the paper's figure. It is of one training, and the best of many is a lucky one: under pair noise a training
+may or may not lock onto wrong classes, whatever its schedule. The other figure is of fresh trainings of the schedule
+found, and tells what that schedule is worth. The test accuracy of every training of the search is recorded beside its
+validation accuracy. No sampler and no choice ever looks at it: draws are random, and choices made by validation alone.
+
 All spaces see the same noisy labels, the same initial weights and the same order of batches. Their draws are made of
 the same uniform numbers, too, and of the same ones under every noise setting: spaces differ in nothing but the curves
 those numbers stand for. "Single" is the best of the four spaces with one basis function, by validation; each of the
@@ -24,9 +30,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from s2e.bench import TEST, Bench, TrainingOptions, bench, network_name
-from s2e.data import LabelledData, fingerprint
+from s2e.bench import TEST, TrainingOptions, bench, network_name
+from s2e.data import fingerprint
 from s2e.drawing import rendered
 from s2e.errors import InvalidInput
 from s2e.experiments.space_figures import draw_schedules, schedule_curves
@@ -39,7 +46,9 @@ from s2e.experiments.space_results import (
     spreadsheet,
     summary,
     training_rows,
+    winner_rows,
 )
+from s2e.experiments.space_winners import Winner, Winners, winner_of
 from s2e.experiments.table import NOISES
 from s2e.ledger import Ledger
 from s2e.noise import achieved_rate, parse_noise
@@ -49,9 +58,12 @@ from s2e.searching import Found, GenerationDone, Search, SearchPlan, epochs_left
 from s2e.seeds import derive
 from s2e.spaces import SPACES
 from s2e.studies import open_study
-from s2e.tasks import VALIDATION, Member
+from s2e.tasks import VALIDATION, Member, Task
 from s2e.training import train_population
 from s2e.workplace import Place, Watch, begin, ending
+
+Labels = Mapping[str, NDArray[np.int64]]
+"""(N,) the noisy labels of each noise setting."""
 
 CHANGEABLE = frozenset({"together"})
 """What may change when a run is continued: how many are trained at a time changes none of them."""
@@ -111,6 +123,7 @@ def compare_spaces(options: SpacesOptions, place: Place, watch: Watch, *, resume
     if test is None:
         raise InvalidInput(f"`data` must come with a test part, but {options.data} has none.")
     train, valid = on.task.train, on.task.evaluate[VALIDATION]
+    task = replace(on.task, evaluate={VALIDATION: valid, TEST: test})  # test: recorded beside, looked at by no choice
     noisy = {noise: replace(train, labels=labels) for noise, labels in on.labels.items()}
     about = {
         "network": network_name(options.network, train),
@@ -121,18 +134,20 @@ def compare_spaces(options: SpacesOptions, place: Place, watch: Watch, *, resume
     run, config = begin("reproduce spaces", options, about, place, resume=resume, changeable=changeable)
     with run.locked():
         run.write_json(CONFIG, config)
-        found = _search(on, options, run, config, watch)
+        found, winners = _search(task, on.labels, options, run, config, watch)
         _write_schedules(run, found, options.noises)
-        outcomes = _train_and_test(on, test, found, options, run, watch)
-        sets = [SearchedSet(chosen, tested) for chosen, tested in zip(found, outcomes, strict=True)]
+        outcomes = _train_and_test(task, on.labels, found, options, run, watch)
+        sets = [SearchedSet(*each) for each in zip(found, outcomes, winners, strict=True)]
         over_all = summary(sets)
         run.write_text("results.csv", csv_text(training_rows(sets)))
+        run.write_text("winners.csv", csv_text(winner_rows(sets)))
         run.write_text("summary.csv", csv_text(spreadsheet(over_all)))
         result = {
             "summary": over_all,
             "by_set": rows_by_set(sets),
             "s2e_minus": differences(sets),
             "single": {noise: [one.single[noise] for one in sets] for noise in options.noises},
+            "single_winners": {noise: [one.single_winners[noise] for one in sets] for noise in options.noises},
             "draws": options.draws,
             "sets": options.sets,
             "seeds": options.seeds,
@@ -159,17 +174,19 @@ def seed_of_set(seed: int, which: int) -> int:
     return seed if which == 0 else derive(seed, "set", which)
 
 
-def _search(on: Bench, options: SpacesOptions, run: Run, config: Mapping[str, Any], watch: Watch) -> list[Chosen]:
+def _search(
+    task: Task, labels: Labels, options: SpacesOptions, run: Run, config: Mapping[str, Any], watch: Watch
+) -> tuple[list[Chosen], list[Winners]]:
     """Search every space under every noise setting in every set, some draws of all of them in one population at a time.
 
-    Returns what was found, set by set.
+    Returns what was found and the winners, set by set.
     """
     shape = (options.sets, len(options.noises), len(SPACES))
     generation = max(1, options.together // math.prod(shape))
     # Of how many sets a study is one, and how many are trained at a time, changes nothing in it.
     lasting = {name: value for name, value in config["options"].items() if name not in CHANGEABLE | {"sets"}}
     searches = {}
-    for which, noise, space in itertools.product(range(options.sets), on.labels, SPACES):
+    for which, noise, space in itertools.product(range(options.sets), labels, SPACES):
         plan = SearchPlan.named(
             space,
             "random",
@@ -181,7 +198,7 @@ def _search(on: Bench, options: SpacesOptions, run: Run, config: Mapping[str, An
         )
         name = f"{config['study']}/{noise}/{space}" + (f"/{which}" if which else "")
         study = open_study(config["storage"] or run.storage, name, lasting)
-        searches[which, noise, space] = Search(plan, study, on.labels[noise])
+        searches[which, noise, space] = Search(plan, study, labels[noise])
 
     def told(done: GenerationDone) -> None:
         """Tell of the best space and set under each noise setting: a figure for each search would be too many."""
@@ -189,22 +206,24 @@ def _search(on: Bench, options: SpacesOptions, run: Run, config: Mapping[str, An
         watch.generation(replace(done, best=tuple(best.tolist())))
 
     watch.stage("search", epochs_left(list(searches.values()), options.epochs))
-    found = search_schedules(on.task, list(searches.values()), on_generation=told, on_epoch=watch.epoch)
-    by_set: list[dict[tuple[str, str], Found]] = [{} for _ in range(options.sets)]
-    for (which, noise, space), best in zip(searches, found, strict=True):
-        by_set[which][noise, space] = best
-    return list(by_set)
+    found = search_schedules(task, list(searches.values()), on_generation=told, on_epoch=watch.epoch)
+    found_by_set: list[dict[tuple[str, str], Found]] = [{} for _ in range(options.sets)]
+    winners_by_set: list[dict[tuple[str, str], Winner]] = [{} for _ in range(options.sets)]
+    for ((which, noise, space), search), best in zip(searches.items(), found, strict=True):
+        found_by_set[which][noise, space] = best
+        winners_by_set[which][noise, space] = winner_of(search.study, space)
+    return list(found_by_set), list(winners_by_set)
 
 
 def _train_and_test(
-    on: Bench, test: LabelledData, found: Sequence[Chosen], options: SpacesOptions, run: Run, watch: Watch
+    task: Task, labels: Labels, found: Sequence[Chosen], options: SpacesOptions, run: Run, watch: Watch
 ) -> list[list[Outcome]]:
     """Train what was found in each space from fresh seeds, with batches in a fresh order, and test it.
 
     Returns the outcomes set by set. The ledger, which knows of no sets, counts seeds through all of them.
     """
     fresh = [derive(seed_of_set(options.seed, which), "final") for which in range(options.sets)]
-    task = replace(on.task, evaluate={**on.task.evaluate, TEST: test}, seed=derive(fresh[0], "batches"))
+    task = replace(task, seed=derive(fresh[0], "batches"))
     trainings = range(options.sets * options.seeds)
     entries = [(noise, space, number) for noise, space in found[0] for number in trainings]
     ledger = Ledger.of(run)
@@ -216,7 +235,7 @@ def _train_and_test(
     def member(noise: str, space: str, number: int) -> Member:
         which, seed = divmod(number, options.seeds)
         schedule = found[which][noise, space].schedule
-        return Member(schedule, derive(fresh[which], "restart", seed), options.learning_rate, on.labels[noise])
+        return Member(schedule, derive(fresh[which], "restart", seed), options.learning_rate, labels[noise])
 
     for part in parts:
         members = [member(*entry) for entry in part]

@@ -1,0 +1,59 @@
+"""Trained populations: what is the same in two of them, and networks that are hard to train together."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from s2e.methods import METHODS
+from s2e.tasks import Trained
+
+ALL_METHODS = list(METHODS.values())
+
+
+def assert_same(one: Trained, other: Trained, *, exactly: bool = True) -> None:
+    assert one.state.keys() == other.state.keys()
+    for name, tensor in one.state.items():
+        if exactly:
+            assert torch.equal(tensor, other.state[name]), name
+        else:
+            torch.testing.assert_close(tensor, other.state[name], rtol=1e-4, atol=1e-5)
+    for name, array in one.curves.arrays().items():
+        tolerance = 0 if exactly else 1e-4
+        np.testing.assert_allclose(array, other.curves.arrays()[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def only(trained: Trained, position: int) -> Trained:
+    """One member out of a population."""
+    return trained.take([position])
+
+
+def with_batch_norm_and_dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+
+
+def with_batch_norm() -> nn.Module:
+    # Without a bias before the norm: its gradient is 0 but for rounding, and Adam makes whole steps of that.
+    return nn.Sequential(nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+
+
+class Stubborn(nn.Module):
+    """A network that looks at its data in Python, which vmap does not allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.layer(inputs)
+        return logits * 1.0 if logits.sum().item() > 0 else logits
+
+
+def stopping(at):
+    """Stop members after so many epochs, {place: epochs}."""
+
+    def stop(progress):
+        return [place for place in progress.places if at.get(place) == progress.epoch]
+
+    return stop
