@@ -47,7 +47,7 @@ def test_wrong_labels_come_first_and_are_named_as_in_the_file(run):
     rows, data = listed(run), blobs(480)
     place = [int(row["id"].removeprefix("row-")) for row in rows]
     wrong = (data.labels != data.clean_labels)[place]
-    assert sorted(place) == sorted(run.read_arrays("dynamics.npz")["rows"].tolist())
+    assert sorted(place) == list(range(480))  # those held out for validation, with labels as doubtful, are judged too
     assert [row["given"] for row in rows] == [data.class_names[label] for label in data.labels[place]]
     count = int(wrong.sum())
     assert wrong[:count].mean() > 0.9
@@ -101,9 +101,21 @@ def test_rows_without_names_are_numbered(tmp_path, monkeypatch):
     assert sorted(int(row["id"]) for row in listed(Run("run"))) == sorted(rows.tolist())
 
 
+def test_of_forward_correction_the_networks_are_asked_and_not_its_losses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert s2e("train", save(), *TRAINED[:-4], "--method", "f-correction", "--out", "run").exit_code == 0
+    records = Run("run").read_arrays("dynamics.npz")
+    names = ("seen", "kept", "loss", "labels", "probabilities")
+    evidence = Evidence.from_dynamics(**{name: records[name] for name in names})
+    expected = audit(
+        Evidence(evidence.labels, evidence.probabilities, evidence.kept, np.full_like(evidence.loss, np.nan))
+    )
+    np.testing.assert_array_equal(audit_run(Run("run")).verdicts.quality, expected.quality)
+
+
 def test_runs_without_records_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Run.create("run", {})
+    Run.create("run", {"options": {"method": "coteaching"}})
     refused = s2e("audit", "run")
     assert refused.exit_code == 2
     assert "holds no finished training" in refused.stderr

@@ -60,8 +60,10 @@ def test_a_replayed_graph_equals_eager_steps(method, train_data, valid_data):
     np.testing.assert_allclose(graph.dynamics.kept, eager.dynamics.kept)
 
 
-@pytest.mark.parametrize("network", [small_mlp, with_batch_norm])
-@pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)
+COMPILED = [*((method, small_mlp) for method in METHOD_LIST), (Coteaching(), with_batch_norm)]  # some seconds for each
+
+
+@pytest.mark.parametrize(("method", "network"), COMPILED, ids=lambda one: getattr(one, "name", None) or one.__name__)
 def test_a_compiled_step_equals_a_plain_one(method, network, train_data, valid_data):
     shared = {"evaluate": {"valid": valid_data}, "epochs": 3, "network": network}
     members = [member(0.5, seed=1, epochs=3), member(0.8, seed=2, epochs=3, learning_rate=3e-3)]

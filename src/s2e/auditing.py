@@ -2,13 +2,13 @@
 
 | file | what |
 |---|---|
-| label_issues.csv | every training row, the most doubtful first: its ID, given and suggested label, quality |
+| label_issues.csv | every row, also those held out with doubtful labels: ID, given and suggested label, quality |
 | audit.json | how many, the estimated share of wrong labels, and how classes are mistaken for each other |
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.classifiers import read_classifier
 from s2e.errors import UnreadableData
+from s2e.methods import ForwardCorrection
 from s2e.outcomes import csv_text
-from s2e.runs import Run
+from s2e.runs import CONFIG, Run
 
 RECORDS = "dynamics.npz"
 ISSUES, SUMMARY = "label_issues.csv", "audit.json"
@@ -84,6 +85,9 @@ def audit_run(run: Run) -> AuditedRun:
         labels=records["labels"],
         probabilities=records["probabilities"],
     )
+    if run.read_json(CONFIG)["options"]["method"] == ForwardCorrection.name:
+        # Its losses say how well corrected labels are explained, not how likely the given ones are.
+        evidence = replace(evidence, loss=np.full_like(evidence.loss, np.nan))
     rows = records["rows"]
     ids = records["ids"].tolist() if "ids" in records else [str(row) for row in rows.tolist()]
     return AuditedRun(ids, rows, evidence.labels, read_classifier(run).class_names, audit(evidence))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from s2e import schedules
 from s2e.bench import TEST, TrainingOptions, network_name, task_of
@@ -246,17 +247,36 @@ def _write_model(
     """Write the classifier, how to read what it can predict, and what its training says about every sample."""
     state = {name: tensor[trained.rows(position)] for name, tensor in trained.state.items()}
     write_classifier(run, network_name(options.network, task.train), task.train, state)
-    dynamics = trained.dynamics.arrays()
-    own = {name: array if name == "seen" else array[position] for name, array in dynamics.items()}
-    believed = predictions(task, state)[..., : task.train.classes].astype(np.float16)  # (M, N, C)
-    about: dict[str, NDArray[Any]] = {"rows": task.train.rows, "labels": task.train.labels, "probabilities": believed}
+    run.write_arrays("dynamics.npz", _records(task, prepared, trained, position, state))
     source = prepared.source
-    if source is not None and source.ids is not None:
-        about["ids"] = np.array(source.ids)[task.train.rows]
-    run.write_arrays("dynamics.npz", {**own, **about})
     encoding = None if source is None else source.encoding
     arrays = OfArrays(task.train.sample_shape, task.train.inputs.dtype == np.uint8)
     run.write_json(ENCODING, (encoding or arrays).to_json())
+
+
+def _records(
+    task: Task, prepared: Prepared, trained: Trained, position: int, state: Mapping[str, Tensor]
+) -> dict[str, NDArray[Any]]:
+    """Return what a label audit reads: of every training sample, and of those held out with labels as doubtful.
+
+    The latter were never trained on: only what the networks believe speaks about them.
+    """
+    dynamics, train = trained.dynamics.arrays(), task.train
+    own = {name: array if name == "seen" else array[position] for name, array in dynamics.items()}
+    parts = [train, prepared.splits.valid] if prepared.validation == "noisy" else [train]
+    unseen = sum(map(len, parts[1:]))
+    for name, array in own.items():  # (N,) or (S, N)
+        own[name] = np.concatenate([array, np.zeros((*array.shape[:-1], unseen), dtype=array.dtype)], axis=-1)
+    believed = [predictions(task, state, part.inputs)[..., : train.classes] for part in parts]  # (M, N, C)
+    rows = np.concatenate([part.rows for part in parts])
+    own |= {
+        "rows": rows,
+        "labels": np.concatenate([part.labels for part in parts]),
+        "probabilities": np.concatenate(believed, axis=1).astype(np.float16),
+    }
+    if prepared.source is not None and prepared.source.ids is not None:
+        own["ids"] = np.array(prepared.source.ids)[rows]
+    return own
 
 
 def _write_result(

@@ -8,9 +8,9 @@ of them with certainty, and the matrix would be the identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -85,15 +85,20 @@ def estimated_transitions(task: Task, trained: Trained, members: Sequence[int]) 
 
 
 @torch.no_grad()
-def predictions(task: Task, state: dict[str, torch.Tensor]) -> NDArray[np.float32]:
-    """Return the class probabilities of trained networks, {name: (R, ...)}, for the training inputs, (R, N, C)."""
+def predictions(
+    task: Task, state: Mapping[str, torch.Tensor], inputs: NDArray[Any] | None = None
+) -> NDArray[np.float32]:
+    """Return the class probabilities of trained networks, {name: (R, ...)}, for inputs (N, ...), (R, N, C).
+
+    Without inputs, for those that are trained on.
+    """
     count = len(next(iter(state.values())))
     population = Population(task.network, [0] * count, task.device, vectorize=task.vectorize)
     population.load(state)
-    inputs = torch.from_numpy(task.train.inputs)
+    given = torch.from_numpy(task.train.inputs if inputs is None else inputs)
     parts = [
         population.forward(scaled(part.to(task.device)), training=False).softmax(dim=-1).cpu()
-        for part in inputs.split(max(1, PREDICTED_ROWS // count))
+        for part in given.split(max(1, PREDICTED_ROWS // count))
     ]
     return torch.cat(parts, dim=1).numpy()
 
