@@ -44,8 +44,8 @@ def data(shape: tuple[int, ...]) -> LabelledData:
 
 def plain_step(
     train: LabelledData, network: Factory, keeps: Sequence[int], device: torch.device, *, fused: bool
-) -> Callable[[], None]:
-    """Return a function that trains every member on one batch, one member after the other."""
+) -> Callable[[int], None]:
+    """Return a function that trains every member on so many batches, one member after the other."""
     inputs = torch.from_numpy(train.inputs).to(device)
     labels = torch.from_numpy(train.labels).to(device)
     members = []
@@ -68,20 +68,23 @@ def plain_step(
                 loss[picked].mean().backward()
                 optimizer.step()
 
-    return step
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            step()
+
+    return run
 
 
 def seconds_per_step(
-    sides: Sequence[Callable[[], None]], steps: int, repeats: int, device: torch.device
+    sides: Sequence[Callable[[int], None]], steps: int, repeats: int, device: torch.device
 ) -> list[float]:
     """Median over repeats of the mean time of a step, for each side; the sides take turns, after a warm-up."""
     times: list[list[float]] = [[] for _ in sides]
     for repeat in range(repeats + 1):
-        for side, step in enumerate(sides):
+        for side, run in enumerate(sides):
             _synchronize(device)
             began = time.perf_counter()
-            for _ in range(steps):
-                step()
+            run(steps)
             _synchronize(device)
             if repeat > 0:
                 times[side].append((time.perf_counter() - began) / steps)
@@ -95,7 +98,7 @@ def measure(
     train = data(SHAPES[network])
     factory = reference_network(network, train.sample_shape, train.classes)
     rates = np.linspace(0.3, 0.9, members)
-    task = Task(train, factory, Coteaching(), {}, epochs=1, batch_size=BATCH, device=device)
+    task = Task(train, factory, Coteaching(), {}, epochs=1, batch_size=BATCH, device=device, fuse=device.type == "cuda")
     engine = engine_steps(task, [Member(schedules.constant(rate, 1), seed) for seed, rate in enumerate(rates)])
     plain = plain_step(train, factory, [int(rate * BATCH) for rate in rates], device, fused=fused)
     ours, theirs = seconds_per_step([engine, plain], steps, repeats, device)
