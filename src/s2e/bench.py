@@ -72,7 +72,7 @@ class Bench:
     Attributes:
         task: for the labels of the first setting.
         labels: (N,) the noisy labels of each setting, by its name.
-        test: kept away from the task until something has been chosen.
+        test: kept away from the task; nothing is ever chosen by it.
     """
 
     task: Task

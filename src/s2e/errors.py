@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class S2EError(Exception):
@@ -28,3 +28,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InvalidInput:
     nearest = difflib.get_close_matches(name, names, n=len(names), cutoff=0.0)
     ordered = [*nearest, *(other for other in names if other not in nearest)]
     return InvalidInput(f"`{kind}` must be one of {', '.join(ordered)}, but got {name!r}.")
+
+
+def listed(values: Sequence[str], most: int = 5) -> str:
+    """Write the first of some values for a sentence, and that there are more."""
+    return ", ".join(values[:most]) + (", …" if len(values) > most else "")
+
+
+def first_line(problem: BaseException) -> str:
+    """Return the first line of what another program has to say about a problem, or its kind where it says nothing."""
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]

@@ -8,7 +8,7 @@ Letters: N samples, C channels, S side.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2e.data import LabelledData, Source
-from s2e.errors import InvalidInput, UnreadableData, unknown_name
+from s2e.errors import InvalidInput, UnreadableData, first_line, listed, unknown_name
 from s2e.images import BUDGET, Header, StoredImage, choose_side, decode_images, measure_images
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def load_hub(
     if refused or not others:
         raise InvalidInput(
             f"{name} must hold one column of images, or columns of numbers, beside the label `{label}`, but got "
-            f"{_listed(refused) or 'no other column'}; turn texts and the like into numbers (embeddings, for example) "
+            f"{listed(refused) or 'no other column'}; turn texts and the like into numbers (embeddings, for example) "
             f"and save them as an .npz file."
         )
     tables = {part: _table(library, split, label) for part, split in parts.items()}
@@ -111,12 +111,12 @@ def _load(library: ModuleType, name: str, cache: str | os.PathLike[str] | None) 
         return library.load_dataset(path, config or None, cache_dir=None if cache is None else str(cache))
     except OSError as error:  # missing on the Hub, no network, no permission
         raise UnreadableData(
-            f"{name} must be a data set of the Hub that can be reached, but loading it failed ({_first_line(error)}); "
+            f"{name} must be a data set of the Hub that can be reached, but loading it failed ({_root_cause(error)}); "
             f"check the name (OWNER/NAME) and the network, and sign in with `hf auth login` where it is private."
         ) from error
     except (ValueError, RuntimeError, library.exceptions.DatasetsError) as error:
         raise InvalidInput(
-            f"{name} must be a data set that the package datasets can load, but it said: {_first_line(error)}; "
+            f"{name} must be a data set that the package datasets can load, but it said: {_root_cause(error)}; "
             f"where a configuration is missing, name it: {PREFIX}{path}:CONFIG."
         ) from error
 
@@ -130,10 +130,10 @@ def _parts(splits: Mapping[str, Any], name: str) -> dict[str, Any]:
                 f"{name} must have one split for each part, but {' and '.join(names)} all mean `{part}`."
             )
     if not found["train"]:
-        raise InvalidInput(f"{name} must have a split named train, but has {_listed(list(splits))}.")
+        raise InvalidInput(f"{name} must have a split named train, but has {listed(list(splits))}.")
     ignored = [split for split in splits if not any(split in names for names in found.values())]
     if ignored:
-        logger.warning("%s: these splits are ignored: %s", name, _listed(ignored))
+        logger.warning("%s: these splits are ignored: %s", name, listed(ignored))
     return {part: splits[names[0]] for part, names in found.items() if names}
 
 
@@ -145,9 +145,9 @@ def _label_column(library: ModuleType, features: Mapping[str, Any], label: str |
     declared = [column for column, feature in features.items() if isinstance(feature, library.ClassLabel)]
     candidates = declared or [column for column in LABEL_COLUMNS if column in features][:1]
     if len(candidates) != 1:
-        got = f"several: {_listed(candidates)}" if candidates else "none that is known as such"
+        got = f"several: {listed(candidates)}" if candidates else "none that is known as such"
         raise InvalidInput(
-            f"{name} must have one column of labels, but got {got}; pass `label`, one of {_listed(list(features), 20)}."
+            f"{name} must have one column of labels, but got {got}; pass `label`, one of {listed(list(features), 20)}."
         )
     return candidates[0]
 
@@ -193,7 +193,7 @@ def _images(
                 made[part] = LabelledData(inputs, labels[part][rows[part]], tuple(feature.names), rows=rows[part])
     lost = {part: len(split) - len(rows[part]) for part, split in parts.items()}
     if any(lost.values()):
-        counts = _listed([f"{count} of {len(parts[part])} in {part}" for part, count in lost.items() if count])
+        counts = listed([f"{count} of {len(parts[part])} in {part}" for part, count in lost.items() if count])
         logger.warning("%s: images without a label or that do not decode are left out: %s", name, counts)
     if "train" not in made:
         raise UnreadableData(f"{name} must hold training images that decode and have a label, but got none.")
@@ -232,12 +232,8 @@ def _kind(feature: Any) -> str:
     return str(getattr(feature, "dtype", None) or type(feature).__name__)
 
 
-def _first_line(error: Exception) -> str:
+def _root_cause(error: Exception) -> str:
     """Return the first line of what went wrong first: the package wraps causes into errors that do not name them."""
     while error.__cause__ is not None and isinstance(error.__cause__, Exception):
         error = error.__cause__
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def _listed(values: Sequence[str], most: int = 5) -> str:
-    return ", ".join(values[:most]) + (", …" if len(values) > most else "")
+    return first_line(error).rstrip(".")

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2e.data import LabelledData
-from s2e.errors import InvalidInput, UnreadableData
-from s2e.images import BUDGET, Broken, Header, choose_side, decode_images, listed, measure_images, pillow
+from s2e.errors import InvalidInput, UnreadableData, listed
+from s2e.images import BUDGET, Broken, Header, choose_side, decode_images, measure_images, pillow
 
 if TYPE_CHECKING:
     pass

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.errors import InvalidInput, UnreadableData, listed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -262,8 +262,3 @@ def _reason(one: StoredImage, error: Exception) -> str:
         return "empty file" if empty else f"not a readable image ({', '.join(FORMATS)})"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return reason or type(error).__name__
-
-
-def listed(values: Sequence[str], most: int = 5) -> str:
-    """Write the first of some values, and that there are more."""
-    return ", ".join(values[:most]) + (", …" if len(values) > most else "")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vmap
 
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, first_line
 from s2e.networks import Factory
 from s2e.optimizer import Rows
 
@@ -228,7 +228,7 @@ class Population:
         except Exception as problem:
             if not self.vectorized:
                 raise
-            log.warning("this network cannot be vectorised over members (%s); looping over them", _first_line(problem))
+            log.warning("this network cannot be vectorised over members (%s); looping over them", first_line(problem))
             self.vectorized = False
             self.buffers = before
             logits = self._forward_once(inputs)
@@ -315,7 +315,3 @@ def _tied_names(module: nn.Module) -> dict[str, str]:
         if first.setdefault(id(tensor), name) != name:
             tied[name] = first[id(tensor)]
     return tied
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]

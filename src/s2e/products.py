@@ -153,15 +153,13 @@ def _conv2d(
     if not plain or isinstance(padding, str) or inputs.ndim != 4 or not is_batchedtensor(weight):
         return None
     vertical, horizontal = (padding, padding) if isinstance(padding, int) else padding
-    few = weight.shape[1] <= FEW_CHANNELS and weight.shape[2] * weight.shape[3] <= LARGEST_WINDOW
-    rule = _PatchProducts if few else _Convolutions
-    product: Tensor = rule.apply(inputs, weight, bias, vertical, horizontal, narrow)  # type: ignore[no-untyped-call]
+    product: Tensor = _Convolution.apply(  # type: ignore[no-untyped-call]
+        inputs, weight, bias, vertical, horizontal, narrow
+    )
     return product
 
 
-class _PatchProducts(_ByRule):
-    """Convolutions of few channels: products of the weights with what every output sees."""
-
+class _Convolution(_ByRule):
     @staticmethod
     def vmap(
         info: Any,  # noqa: ARG004
@@ -173,50 +171,36 @@ class _PatchProducts(_ByRule):
         horizontal: int,
         narrow: torch.dtype,
     ) -> tuple[Tensor, int]:
-        """Multiply the weights of all networks with the patches of a shared batch, or each with its own."""
-        weight = _first(weight, in_dims[1])  # (G, O, C, h, w)
-        networks, outputs, _, height, width = weight.shape
-        flat = _aligned(weight.flatten(2), dim=2).to(narrow)  # (G, O, K)
-        padded = functional.pad(_first(inputs, in_dims[0]).to(narrow), (horizontal, horizontal, vertical, vertical))
-        if in_dims[0] is None:
-            patches = _patches(padded, height, width)  # (K, B, H', W')
-            product = (flat.flatten(0, 1) @ patches.flatten(1)).view(networks, outputs, *patches.shape[1:])
-            product = product.transpose(1, 2)  # (G, B, O, H', W')
-        else:
-            parts = _parts(networks, padded.shape[1])  # S
-            patches = _patches(padded.unflatten(1, (parts, -1)), height, width)  # (G, S, K, B/S, H', W')
-            spread = flat.unsqueeze(1).expand(-1, parts, -1, -1).flatten(0, 1)  # (G·S, O, K)
-            product = torch.bmm(spread, patches.flatten(3).flatten(0, 1))  # (G·S, O, L/S)
-            product = product.view(networks, parts, outputs, *patches.shape[3:])
-            product = product.transpose(2, 3).flatten(1, 2)  # (G, B, O, H', W')
+        """Convolve a shared batch with the weights of all networks, or the batch of each with its own."""
+        weight = _first(weight, in_dims[1]).to(narrow)  # (G, O, C, h, w)
+        own = functional.pad(_first(inputs, in_dims[0]).to(narrow), (horizontal, horizontal, vertical, vertical))
+        few = weight.shape[2] <= FEW_CHANNELS and weight.shape[3] * weight.shape[4] <= LARGEST_WINDOW
+        product = (_by_patches if few else _one_by_one)(own, weight, shared=in_dims[0] is None)
         return _with_bias(product, bias, in_dims[2]).to(inputs.dtype), 0
 
 
-class _Convolutions(_ByRule):
-    """Convolutions of many channels: each network's own is large enough to be worth a call of the library."""
+def _by_patches(inputs: Tensor, weight: Tensor, *, shared: bool) -> Tensor:
+    """Convolutions of few channels, (G, B, O, H', W'): products of the weights with what every output sees."""
+    networks, outputs, _, height, width = weight.shape
+    flat = _aligned(weight.flatten(2), dim=2)  # (G, O, K)
+    if shared:
+        patches = _patches(inputs, height, width)  # (K, B, H', W')
+        product = (flat.flatten(0, 1) @ patches.flatten(1)).view(networks, outputs, *patches.shape[1:])
+        return product.transpose(1, 2)
+    parts = _parts(networks, inputs.shape[1])  # S
+    patches = _patches(inputs.unflatten(1, (parts, -1)), height, width)  # (G, S, K, B/S, H', W')
+    spread = flat.unsqueeze(1).expand(-1, parts, -1, -1).flatten(0, 1)  # (G·S, O, K)
+    product = torch.bmm(spread, patches.flatten(3).flatten(0, 1))  # (G·S, O, L/S)
+    return product.view(networks, parts, outputs, *patches.shape[3:]).transpose(2, 3).flatten(1, 2)
 
-    @staticmethod
-    def vmap(
-        info: Any,  # noqa: ARG004
-        in_dims: Dims,
-        inputs: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        vertical: int,
-        horizontal: int,
-        narrow: torch.dtype,
-    ) -> tuple[Tensor, int]:
-        """Convolve network by network, channels last in memory."""
-        weight = _first(weight, in_dims[1]).to(narrow)  # (G, O, C, h, w)
-        own = _first(inputs, in_dims[0]).to(narrow)
-        last = _written_down(own.movedim(-3, -1)).movedim(-1, -3)  # ((G,) B, C, H, W), channels last
-        ones = [last] * len(weight) if in_dims[0] is None else last.unbind()
-        products = [
-            functional.conv2d(one, kernel.contiguous(memory_format=torch.channels_last), padding=(vertical, horizontal))
-            for one, kernel in zip(ones, weight, strict=True)
-        ]
-        product = _written_down(torch.stack([one.movedim(1, -1) for one in products])).movedim(-1, 2)
-        return _with_bias(product, bias, in_dims[2]).to(inputs.dtype), 0  # (G, B, O, H', W')
+
+def _one_by_one(inputs: Tensor, weight: Tensor, *, shared: bool) -> Tensor:
+    """Convolutions of many channels, (G, B, O, H', W'): each is worth a call of the library, with channels last."""
+    last = _written_down(inputs.movedim(-3, -1)).movedim(-1, -3)  # ((G,) B, C, H, W)
+    kernels = [kernel.contiguous(memory_format=torch.channels_last) for kernel in weight]
+    batches = [last] * len(kernels) if shared else last.unbind()
+    products = [functional.conv2d(batch, kernel) for batch, kernel in zip(batches, kernels, strict=True)]
+    return _written_down(torch.stack([one.movedim(1, -1) for one in products])).movedim(-1, 2)
 
 
 def _with_bias(product: Tensor, bias: Tensor | None, dim: int | None) -> Tensor:

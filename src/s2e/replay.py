@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from s2e.errors import first_line
+
 log = logging.getLogger(__name__)
 
 WARM_UP_RUNS = 3
@@ -76,7 +78,7 @@ class Replayed:
         try:
             self._graphs = {runs: self._captured(runs, pool) for runs in sorted({1, self._at_once})}
         except RuntimeError as problem:
-            self._give_up(str(problem).strip().splitlines()[0])
+            self._give_up(first_line(problem))
             torch.cuda.synchronize()
 
     def _captured(self, runs: int, pool: Any) -> torch.cuda.CUDAGraph:
@@ -124,8 +126,7 @@ class _Fused:
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
-            reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
-            log.warning("this step cannot be compiled (%s); going on without", reason)
+            log.warning("this step cannot be compiled (%s); going on without", first_line(problem))
             self._fast = self._plain
 
 

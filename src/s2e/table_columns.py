@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from s2e import errors
 from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ _DAY = (
     r"|\d{1,2}(?P<after_day>[-/.])\d{1,2}(?P=after_day)(\d{2}|\d{4})"
 )
 DATE_OR_TIME = re.compile(rf"(-?\d+ days?.*|({_DAY})([T ]{_CLOCK})?( ?(Z|UTC|[+-]\d{{2}}:?\d{{2}}))?|{_CLOCK})")
-MOST_LISTED = 5
 MOST_SHOWN = 40
 
 
@@ -308,5 +308,4 @@ def _with_indicator(inputs: Array, unknown: Array, column: NumberColumn | Boolea
 
 def listed(values: Iterable[object]) -> str:
     """Return the first few values as a list for a sentence, texts in quotes."""
-    texts = [repr(str(value)) if isinstance(value, str) else str(value) for value in values]
-    return ", ".join(texts[:MOST_LISTED]) + (", …" if len(texts) > MOST_LISTED else "")
+    return errors.listed([repr(str(value)) if isinstance(value, str) else str(value) for value in values])

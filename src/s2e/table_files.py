@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.errors import InvalidInput, UnreadableData, first_line, listed
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_SUFFIX = ".parquet"
@@ -32,7 +32,6 @@ MISSING_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", 
 
 SNIFFED_RECORDS = 50
 SNIFFED_CHARACTERS = 100_000
-MOST_LISTED = 5
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -110,7 +109,7 @@ def _read_text(content: bytes, path: Path) -> pd.DataFrame:
             low_memory=False,  # or a long column may be of one type in its first half and of another in its second
         )
     except (ValueError, OverflowError) as error:  # pandas' ParserError is a ValueError
-        raise UnreadableData(f"{path} could not be read as a table ({_first_line(error)}); write it again.") from error
+        raise UnreadableData(f"{path} could not be read as a table ({first_line(error)}); write it again.") from error
 
 
 def _unpacked(content: bytes, path: Path) -> bytes:
@@ -171,10 +170,10 @@ def _layout(text: str, path: Path) -> _Layout:
     problems = []
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        problems.append(f"columns must have different names, but got twice: {_listed(twice)}; rename them.")
+        problems.append(f"columns must have different names, but got twice: {listed(twice)}; rename them.")
     if wrong_lengths:
         problems.append(
-            f"every row must have {len(names)} fields as the names of the columns do, but {_listed(wrong_lengths)}; "
+            f"every row must have {len(names)} fields as the names of the columns do, but {listed(wrong_lengths)}; "
             f'put fields that hold a separator into "quotes".'
         )
     if problems:
@@ -251,7 +250,7 @@ def _read_parquet(content: bytes, path: Path) -> pd.DataFrame:
         twice = [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]
         if twice:
             raise UnreadableData(
-                f"{path}: columns must have different names, but got twice: {_listed(twice)}; rename them."
+                f"{path}: columns must have different names, but got twice: {listed(twice)}; rename them."
             )
         # Without pandas' own metadata a named index is a column like the others; one without a name is left behind.
         frame = file.read().to_pandas(ignore_metadata=True)
@@ -259,17 +258,9 @@ def _read_parquet(content: bytes, path: Path) -> pd.DataFrame:
         if isinstance(error, UnreadableData):
             raise
         raise UnreadableData(
-            f"{path} could not be read ({_first_line(error)}); it is truncated or corrupted: write it again."
+            f"{path} could not be read ({first_line(error)}); it is truncated or corrupted: write it again."
         ) from error
     return frame[[name for name in frame.columns if not INDEX_COLUMN.fullmatch(name)]]
 
 
 # Sentences
-
-
-def _listed(values: list[str]) -> str:
-    return ", ".join(values[:MOST_LISTED]) + (", …" if len(values) > MOST_LISTED else "")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]
