@@ -39,7 +39,7 @@ from s2e.data import LabelledData
 from s2e.datasets import load
 from s2e.methods import Coteaching
 from s2e.networks import reference_network
-from s2e.noise import corrupt, parse_noise
+from s2e.noise import apply, parse_noise
 from s2e.tasks import VALIDATION, Member, Task
 from s2e.training import engine_steps, train_population
 
@@ -235,7 +235,7 @@ def agreement(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noq
     """Compiled training against plain float32 over ten seeds."""
     loaded = load("mnist", given.data_root)
     train, valid = loaded.train.take(np.arange(54_000)), loaded.train.take(np.arange(54_000, 60_000))
-    noisy = corrupt(train, parse_noise("symmetric:0.5"), np.random.default_rng(0))
+    noisy = apply(parse_noise("symmetric:0.5"), train, np.random.default_rng(0))
     factory = reference_network("mlp", train.sample_shape, train.classes)
     schedule = schedules.coteaching(0.5, given.epochs[0])
     population = [Member(schedule, seed) for seed in range(10)]
@@ -320,14 +320,14 @@ def _room_for(count: int, shared: Task, device: torch.device) -> Iterator[None]:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.reset_peak_memory_stats()
         train_population(shared, members(count, shared.epochs))
-        torch.cuda.set_per_process_memory_fraction(1.3 * torch.cuda.max_memory_reserved() / total, device)
+        torch.cuda.set_per_process_memory_fraction(1.3 * torch.cuda.max_memory_reserved() / total)
     training.members_that_fit = lambda *_: count
     try:
         yield
     finally:
         training.members_that_fit = before
         if device.type == "cuda":
-            torch.cuda.set_per_process_memory_fraction(1.0, device)
+            torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 def _peak(count: int) -> None:
