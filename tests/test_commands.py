@@ -257,10 +257,10 @@ def test_baselines_are_standard_and_coteaching_told_the_true_rate(searched: tupl
     np.testing.assert_allclose(stored["Co-teaching/kept"], expected)
 
 
-def test_without_known_noise_there_is_no_coteaching_to_be_told_its_rate(unknown: str, tmp_path: Path) -> None:
+def test_without_known_noise_coteaching_is_told_a_usual_guess_and_says_so(unknown: str, tmp_path: Path) -> None:
     run = commands.search(search_options(unknown), Place(tmp_path), Log())
     found = result(run)
-    assert [row["name"] for row in found["methods"]] == ["Standard", "S2E"]
+    assert [row["name"] for row in found["methods"]] == ["Standard", "Co-teaching (guessing 20%)", "S2E"]
     assert found["noise_rate"] is None
     assert found["validation"] == "noisy"
     assert found["samples"].keys() == {"train", "valid"}

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from s2e import schedules
+from s2e.auditing import RECORDS
 from s2e.bench import TEST, TrainingOptions, network_name, task_of
 from s2e.classifiers import write_classifier
 from s2e.data import fingerprint
 from s2e.encodings import ENCODING, OfArrays
 from s2e.errors import InvalidInput
-from s2e.methods import Method, Need, check_transition, method
+from s2e.finals import Contender, Final, train_contenders
+from s2e.methods import Need, check_transition, method
 from s2e.noise import read_matrix
 from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, Pace, begun_with, paced, picked
 from s2e.preparation import Prepared, prepare
@@ -29,10 +30,13 @@ from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.searching import Search, SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
-from s2e.stages import populations_needed, predictions, train_in_stages
+from s2e.stages import populations_needed
 from s2e.studies import CHANGEABLE, open_study
-from s2e.tasks import VALIDATION, Member, Task, Trained
+from s2e.tasks import Member, Task
 from s2e.workplace import Place, Watch, begin, ending
+
+GUESSED_NOISE_RATE = 0.2
+"""What Co-teaching is told where the noise rate is unknown: it cannot do without."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +62,6 @@ class SearchOptions(TrainingOptions):
     generation: Generation = 6
     baselines: bool = True
     restarts: int = 3
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A method with its schedule under a name of its own, trained from several fresh seeds and tested once.
-
-    Of its restarts the one with the best validation accuracy stands for it.
-    """
-
-    name: str
-    method: Method
-    schedule: NDArray[np.float64]
-    restarts: int = 1
-    transition: NDArray[np.float64] | None = None
 
 
 def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
@@ -168,13 +158,19 @@ def _given_transition(options: TrainOptions, classes: int) -> NDArray[np.float64
 
 
 def _baselines(prepared: Prepared, options: SearchOptions) -> list[Contender]:
-    """Standard training, and Co-teaching told the true noise rate where it is known."""
+    """Standard training, and Co-teaching told the true noise rate, or a usual guess where nobody knows it."""
     everything = schedules.constant(1.0, options.epochs)
-    standard = Contender("Standard", method("standard"), everything, options.restarts)
-    if prepared.noise_rate is None:
-        return [standard]
-    told = schedules.coteaching(prepared.noise_rate, options.epochs)
-    return [standard, Contender("Co-teaching", method("coteaching"), told, options.restarts)]
+    guessing = "" if prepared.noise_rate is not None else f" (guessing {GUESSED_NOISE_RATE:.0%})"
+    told = GUESSED_NOISE_RATE if prepared.noise_rate is None else prepared.noise_rate
+    return [
+        Contender("Standard", method("standard"), everything, options.restarts),
+        Contender(
+            f"Co-teaching{guessing}",
+            method("coteaching"),
+            schedules.coteaching(told, options.epochs),
+            options.restarts,
+        ),
+    ]
 
 
 def _train_and_test(
@@ -192,41 +188,23 @@ def _train_and_test(
     if prepared.splits.test is not None:
         evaluate[TEST] = prepared.splits.test
     final = replace(task, evaluate=evaluate, seed=derive(seed, "batches"))
-    members = [
-        Member(
-            contender.schedule,
-            derive(seed, "restart", restart),
-            options.learning_rate,
-            method=contender.method,
-            transition=contender.transition,
-        )
-        for contender in contenders
-        for restart in range(contender.restarts)
-    ]
+    members = [member for contender in contenders for member in contender.members(options.learning_rate, seed)]
     watch.stage(stage, populations_needed(final, members) * options.epochs)
-    trained, as_trained = train_in_stages(final, members, on_epoch=watch.epoch)
-    rows = []
-    curves: dict[str, NDArray[Any]] = {}
-    first = 0
-    for contender in contenders:
-        judged = trained.curves.last(VALIDATION)[first : first + contender.restarts]
-        chosen = first + int(judged.argmax())
-        rows.append(_row(contender, trained, chosen, judged))
-        own = {name: array[chosen] for name, array in trained.curves.arrays().items()}
-        curves |= {f"{contender.name}/{name}": array for name, array in own.items()}
-        first += contender.restarts
-    _write_model(run, task, prepared, options, trained, chosen)
-    transition = as_trained[chosen].transition
-    if transition is not None:
-        run.write_text("transition.csv", "\n".join(",".join(map(str, row)) for row in transition.tolist()) + "\n")
-    run.write_arrays("curves.npz", curves)
-    return rows
+    finals = train_contenders(final, contenders, learning_rate=options.learning_rate, seed=seed, on_epoch=watch.epoch)
+    _write_model(run, prepared, options, finals[-1])
+    run.write_arrays("curves.npz", {name: array for each in finals for name, array in _curves(each).items()})
+    return [_row(each) for each in finals]
 
 
-def _row(contender: Contender, trained: Trained, chosen: int, judged: NDArray[np.float64]) -> dict[str, Any]:
+def _curves(final: Final) -> dict[str, NDArray[Any]]:
+    own = final.trained.curves.arrays()
+    return {f"{final.contender.name}/{name}": array[final.chosen] for name, array in own.items()}
+
+
+def _row(final: Final) -> dict[str, Any]:
     """Summarise one contender: accuracies over the last epochs and at the best epoch of the restart that was chosen."""
-    curves = trained.curves
-    summary: dict[str, Any] = {"name": contender.name, "method": contender.method.name}
+    curves, chosen = final.trained.curves, final.chosen
+    summary: dict[str, Any] = {"name": final.contender.name, "method": final.contender.method.name}
     for part, accuracy in curves.accuracy.items():
         best = int(accuracy[chosen].argmax())
         summary[part] = {
@@ -237,46 +215,23 @@ def _row(contender: Contender, trained: Trained, chosen: int, judged: NDArray[np
     precision = curves.label_precision[chosen, -LAST_EPOCHS:].mean()
     summary["label_precision"] = None if np.isnan(precision) else float(precision)
     summary["diverged"] = bool(curves.diverged[chosen])
-    summary["validation_of_restarts"] = [round(float(value), 6) for value in judged]
+    summary["validation_of_restarts"] = [round(float(value), 6) for value in final.judged]
     return summary
 
 
-def _write_model(
-    run: Run, task: Task, prepared: Prepared, options: TrainingOptions, trained: Trained, position: int
-) -> None:
+def _write_model(run: Run, prepared: Prepared, options: TrainingOptions, final: Final) -> None:
     """Write the classifier, how to read what it can predict, and what its training says about every sample."""
-    state = {name: tensor[trained.rows(position)] for name, tensor in trained.state.items()}
-    write_classifier(run, network_name(options.network, task.train), task.train, state)
-    run.write_arrays("dynamics.npz", _records(task, prepared, trained, position, state))
-    source = prepared.source
+    train, source = final.task.train, prepared.source
+    write_classifier(run, network_name(options.network, train), train, final.state)
+    records = final.records(prepared.splits.valid if prepared.validation == "noisy" else None)
+    if source is not None and source.ids is not None:
+        records["ids"] = np.array(source.ids)[records["rows"]]
+    run.write_arrays(RECORDS, records)
     encoding = None if source is None else source.encoding
-    arrays = OfArrays(task.train.sample_shape, task.train.inputs.dtype == np.uint8)
-    run.write_json(ENCODING, (encoding or arrays).to_json())
-
-
-def _records(
-    task: Task, prepared: Prepared, trained: Trained, position: int, state: Mapping[str, Tensor]
-) -> dict[str, NDArray[Any]]:
-    """Return what a label audit reads: of every training sample, and of those held out with labels as doubtful.
-
-    The latter were never trained on: only what the networks believe speaks about them.
-    """
-    dynamics, train = trained.dynamics.arrays(), task.train
-    own = {name: array if name == "seen" else array[position] for name, array in dynamics.items()}
-    parts = [train, prepared.splits.valid] if prepared.validation == "noisy" else [train]
-    unseen = sum(map(len, parts[1:]))
-    for name, array in own.items():  # (N,) or (S, N)
-        own[name] = np.concatenate([array, np.zeros((*array.shape[:-1], unseen), dtype=array.dtype)], axis=-1)
-    believed = [predictions(task, state, part.inputs)[..., : train.classes] for part in parts]  # (M, N, C)
-    rows = np.concatenate([part.rows for part in parts])
-    own |= {
-        "rows": rows,
-        "labels": np.concatenate([part.labels for part in parts]),
-        "probabilities": np.concatenate(believed, axis=1).astype(np.float16),
-    }
-    if prepared.source is not None and prepared.source.ids is not None:
-        own["ids"] = np.array(prepared.source.ids)[rows]
-    return own
+    run.write_json(ENCODING, (encoding or OfArrays(train.sample_shape, train.inputs.dtype == np.uint8)).to_json())
+    if final.transition is not None:
+        rows = (",".join(map(str, row)) for row in final.transition.tolist())
+        run.write_text("transition.csv", "\n".join(rows) + "\n")
 
 
 def _write_result(

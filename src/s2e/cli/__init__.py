@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from s2e._version import __version__
-from s2e.cli import audit, compare, datasets, predict, reproduce, search_and_train
+from s2e.cli import audit, compare, datasets, predict, report, reproduce, search_and_train
 from s2e.cli.reporting import out
 from s2e.interrupts import end_on_ctrl_c, ignore_ctrl_c
 
@@ -32,6 +32,7 @@ app.command()(search_and_train.search)
 app.command()(search_and_train.train)
 app.command()(compare.compare)
 app.command()(audit.audit)
+app.command()(report.report)
 app.command()(predict.predict)
 app.command()(datasets.datasets)
 app.add_typer(reproduce.app)

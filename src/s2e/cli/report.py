@@ -1,0 +1,43 @@
+"""`s2e report`: one HTML page about one run or several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s2e.cli.options import Debug
+from s2e.cli.reporting import reporting
+
+NAME = "report.html"
+"""Of the page in a run directory."""
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Directories of runs of s2e search, s2e train or s2e compare")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help=f"The page; {NAME} in the first RUN when not given"),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Doubtful labels of each run to show, at most")] = 60,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where data sets lie; where each run found them when not given")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write one HTML page about one run or several; it needs nothing from outside."""
+    with reporting(debug):
+        from s2e.report.page import report as report_on
+        from s2e.report.page import write_report
+        from s2e.runs import Run
+
+        opened = [Run.open(path) for path in runs]
+        page = report_on(opened, data_root=data_root, samples=samples)
+        where = out or opened[0].path / NAME
+        write_report(page, where)
+        for sentence in page.sentences:
+            typer.echo(sentence)
+        typer.echo(f"report: {where}")
