@@ -18,10 +18,10 @@ ROOT = Path(s2e.__file__).parent
 LAYERS = [  # a module imports from its own layer and from those above it in this list
     ["errors", "_version", "seeds", "interrupts"],
     ["data", "schedules", "devices", "gaussian_process", "audit"],
-    ["spaces", "noise"],
+    ["spaces", "noise", "sizing"],
     ["relaxation", "surrogate", "formats", "table_columns", "table_files", "images"],
     ["tabular", "hub", "image_folders"],
-    ["encodings"],
+    ["encodings", "features"],
     ["catalogue"],
     ["datasets", "networks"],
     ["methods"],
@@ -45,6 +45,7 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["commands"],
     ["api", "comparison", "experiments", "report"],
     ["progress", "tables"],
+    ["estimator", "estimator_files"],
     ["cli"],
     ["__init__", "__main__"],
 ]

@@ -39,6 +39,7 @@ threshold is one half.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,17 @@ class Evidence:
         mean = np.divide(loss, times, out=np.full(times.shape, np.nan), where=times > 0)
         share = np.divide(kept, total, out=np.zeros(total.shape), where=total > 0)
         return cls(np.asarray(labels, dtype=np.int64), probabilities, share, mean)
+
+    @classmethod
+    def from_records(cls, records: Mapping[str, NDArray[Any]]) -> Evidence:
+        """Take what a final training wrote down."""
+        return cls.from_dynamics(
+            seen=records["seen"],
+            kept=records["kept"],
+            loss=records["loss"],
+            labels=records["labels"],
+            probabilities=records["probabilities"],
+        )
 
     @property
     def classes(self) -> int:

@@ -78,13 +78,7 @@ def audit_run(run: Run) -> AuditedRun:
     if "probabilities" not in records:
         what = "holds no finished training" if not records else "was made by a version that kept too few records"
         raise UnreadableData(f"{str(run.path)!r} {what}: its labels cannot be judged; finish it or train it again.")
-    evidence = Evidence.from_dynamics(
-        seen=records["seen"],
-        kept=records["kept"],
-        loss=records["loss"],
-        labels=records["labels"],
-        probabilities=records["probabilities"],
-    )
+    evidence = Evidence.from_records(records)
     if run.read_json(CONFIG)["options"]["method"] == ForwardCorrection.name:
         # Its losses say how well corrected labels are explained, not how likely the given ones are.
         evidence = replace(evidence, loss=np.full_like(evidence.loss, np.nan))

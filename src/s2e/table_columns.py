@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -81,12 +82,7 @@ class NumberColumn:
         infinite = int((np.abs(numbers) > LARGEST).sum())
         if infinite:
             log.warning("column `%s`: %d infinite values count as missing", self.name, infinite)
-        with np.errstate(over="ignore"):
-            z = np.where(known, (numbers - self.median) / self.scale, 0.0)
-        # |z| > c becomes c (1 + ln(|z| / c)): continuous with its slope, so far values stay in order but not far out.
-        far = np.clip(np.abs(z) / COMPRESSED_BEYOND, 1.0, LARGEST)
-        z = np.clip(z, -COMPRESSED_BEYOND, COMPRESSED_BEYOND) * (1.0 + np.log(far))
-        return _with_indicator(z, ~known, self)
+        return _with_indicator(standardised(np.where(known, numbers, np.nan), self.median, self.scale), ~known, self)
 
 
 @dataclass(frozen=True)
@@ -198,12 +194,35 @@ def _fit_numbers(name: str, values: pd.Series) -> Column | LeftOut:
         return LeftOut(f"it is always {value_text(low)}") if known.all() else _fit_categories(name, values.where(known))
     if known.all() and _counts_rows(name, present):
         return LeftOut("it counts the rows; name it as the id column if it identifies them")
-    lower, median, upper = np.quantile(present, (0.25, 0.5, 0.75))
-    farthest = np.abs(present - median).max()
-    root_mean_square = farthest * np.sqrt(np.mean(((present - median) / farthest) ** 2))
-    # Where half of the values are alike the quartiles may coincide; then all values decide.
-    scale = (upper - lower) / QUARTILES_OF_NORMAL or root_mean_square
+    median, scale = centre_and_scale(present)
     return NumberColumn(name, float(median), float(scale), missing=not known.all())
+
+
+def centre_and_scale(numbers: Array) -> tuple[Array, Array]:
+    """Return the median and the scale of numbers (N, ...) along their first axis, (...); NaN counts for nothing.
+
+    The scale is the standard deviation of a normal distribution with the same quartiles. Where half of the values are
+    alike the quartiles may coincide; then all values decide. It is 0 where all are alike, NaN where there are none.
+    """
+    numbers = np.asarray(numbers, dtype=np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without any number
+        lower, median, upper = np.nanquantile(numbers, (0.25, 0.5, 0.75), axis=0)
+        farthest = np.nanmax(np.abs(numbers - median), axis=0)
+        root_mean_square = farthest * np.sqrt(np.nanmean(((numbers - median) / farthest) ** 2, axis=0))
+    scale = (upper - lower) / QUARTILES_OF_NORMAL
+    return median, np.where(scale > 0, scale, np.where(farthest > 0, root_mean_square, farthest))
+
+
+def standardised(numbers: Array, centre: Array | float, scale: Array | float) -> Array:
+    """Return z = (x − centre) / scale, 0 where it is NaN, far values compressed; of the shape of the numbers.
+
+    |z| > c becomes c (1 + ln(|z| / c)): continuous with its slope, so far values stay in order but not far out.
+    """
+    with np.errstate(over="ignore"):
+        z = np.where(np.isnan(numbers), 0.0, (numbers - centre) / scale)
+    far = np.clip(np.abs(z) / COMPRESSED_BEYOND, 1.0, LARGEST)
+    return np.asarray(np.clip(z, -COMPRESSED_BEYOND, COMPRESSED_BEYOND) * (1.0 + np.log(far)))
 
 
 def _counts_rows(name: str, numbers: Array) -> bool:
