@@ -78,17 +78,27 @@ def test_dynamics_become_means_over_networks_and_epochs():
 
 
 def test_odds_of_the_given_label_are_pooled_over_the_training():
-    # Odds 9 and 1 pool to 3, odds 9 and 1/9 to 1, odds 4 and 1/64 to 1/4; trained on throughout, belief is verdict.
-    given = [[0.9, 0.9, 0.8], [0.5, 0.1, 1 / 65]]
-    found = audit(evidence([0, 1, 0], np.full((3, 2), 0.5), [1, 1, 1], given), temperature=1)
-    np.testing.assert_allclose(found.quality, [0.75, 0.5, 0.2])
-    np.testing.assert_array_equal(found.issues, [False, False, True])
-    np.testing.assert_array_equal(found.suggested, [0, 1, 1])
-    np.testing.assert_allclose(found.probability, [0.75, 0.5, 0.8])
-    assert found.noise_rate == pytest.approx((0.25 + 0.5 + 0.8) / 3)
-    # Class 0: .75 + .2 labelled 0, .5 labelled 1. Class 1: .25 + .8 labelled 0, .5 labelled 1. And one each.
-    np.testing.assert_allclose(found.transition, [[1.95 / 2.45, 0.5 / 2.45], [1.05 / 2.55, 1.5 / 2.55]])
-    np.testing.assert_array_equal(found.doubtful, [True, False])  # label 0: .95 of class 0, 1.05 of class 1
+    # Odds 9 and 1 pool to 3, 9 and 1/9 to 1, 4 and 1/64 to 1/4, 9 and 9 to 9; trained on throughout, belief is verdict.
+    given = [[0.9, 0.9, 0.8, 0.9], [0.5, 0.1, 1 / 65, 0.9]]
+    found = audit(evidence([0, 1, 0, 0], np.full((4, 2), 0.5), [1, 1, 1, 1], given), temperature=1)
+    np.testing.assert_allclose(found.quality, [0.75, 0.5, 0.2, 0.9])
+    np.testing.assert_array_equal(found.issues, [False, False, True, False])
+    np.testing.assert_array_equal(found.suggested, [0, 1, 1, 0])
+    np.testing.assert_allclose(found.probability, [0.75, 0.5, 0.8, 0.9])
+    assert found.noise_rate == pytest.approx((0.25 + 0.5 + 0.8 + 0.1) / 4)
+    # Class 0: .75 + .2 + .9 labelled 0, .5 labelled 1. Class 1: .25 + .8 + .1 labelled 0, .5 labelled 1. And one each.
+    np.testing.assert_allclose(found.transition, [[2.85 / 3.35, 0.5 / 3.35], [1.15 / 2.65, 1.5 / 2.65]])
+    assert not found.doubtful.any()
+
+
+def test_labels_of_a_class_that_was_not_learnt_are_ranked_but_not_judged():
+    # Two labels 0 with odds 3 and 1/4, one label 1 with even odds: .95 of label 0 is believed, 1.05 is not.
+    found = audit(evidence([0, 1, 0], np.full((3, 2), 0.5), [1, 1, 1], [[0.75, 0.5, 0.2]]), temperature=1)
+    np.testing.assert_array_equal(found.doubtful, [True, False])
+    np.testing.assert_allclose(found.quality, [0.875, 0.5, 0.6])
+    assert not found.issues.any()
+    np.testing.assert_array_equal(found.suggested, [0, 1, 0])
+    assert found.noise_rate == pytest.approx(0.5), "of the label that is judged"
 
 
 def test_a_label_is_an_issue_where_it_is_more_likely_wrong_than_right():
@@ -98,7 +108,8 @@ def test_a_label_is_an_issue_where_it_is_more_likely_wrong_than_right():
 
 
 def test_the_rest_is_shared_as_the_trained_networks_say():
-    found = audit(evidence([0], [[0.2, 0.6, 0.2]], [1], [[0.2]]), temperature=1)  # .8 in shares of 3 to 1
+    sure = [0.9, 0.05, 0.05]
+    found = audit(evidence([0, 0], [[0.2, 0.6, 0.2], sure], [1, 1], [[0.2, 0.9]]), temperature=1)  # .8 as 3 to 1
     assert (found.suggested[0], found.quality[0]) == (1, pytest.approx(0.2))
     assert found.probability[0] == pytest.approx(0.6)
 
@@ -287,10 +298,8 @@ def test_certainty_either_way_stays_finite():
     found = audit(given)
     for name, value in as_arrays(found).items():
         assert np.isfinite(value).all(), name
-    np.testing.assert_allclose(found.quality, [1, 0, 0, 1], atol=1e-5)
-    assert found.suggested[1] == 0
-    assert found.suggested[2] == 0  # the network knows no other class: all are alike, the first is named
-    assert found.probability[2] == pytest.approx(0.5)
+    np.testing.assert_array_equal(found.doubtful, [False, True, True])
+    np.testing.assert_allclose(found.quality, [1, 0.5, 0.5, 1], atol=1e-5)
 
 
 def test_samples_with_the_same_evidence_get_the_same_verdict():

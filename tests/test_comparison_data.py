@@ -53,7 +53,8 @@ def test_noisy_validation_trains_each_setting_on_its_own_split(
     run = compared(options(data, *names, noises=NOISES, validation="noisy"), tmp_path / "run", log)
     assert trainings.sizes == 2 * [2, 1, 1, 1, 1, 2, 1, 1]  # the first draw of each setting has the search between
     given, searched = ("standard, f-correction, coteaching", 2 * EPOCHS), ("s2e", EPOCHS)
-    assert log.stages == 2 * [given, ("search", 2 * EPOCHS), searched, given, searched]
+    mending = ("mending validation labels", EPOCHS)
+    assert log.stages == 2 * [given, mending, ("search", 2 * EPOCHS), searched, given, searched]
     assert result(run)["validation"] == "noisy"
     assert {task.clean for task in trainings.tasks} == {None}  # doubtful samples are never handed out as clean ones
     found = outcomes(run)

@@ -33,6 +33,7 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["training"],
     ["stages"],
     ["finals"],
+    ["mending"],
     ["samplers"],
     ["studies"],
     ["pruning"],
@@ -45,7 +46,8 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["commands"],
     ["api", "comparison", "experiments", "report"],
     ["progress", "tables"],
-    ["estimator", "estimator_files"],
+    ["estimator_files"],
+    ["estimator"],
     ["cli"],
     ["__init__", "__main__"],
 ]

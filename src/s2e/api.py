@@ -16,7 +16,7 @@ from s2e.data import LabelledData, as_labelled_data, fingerprint
 from s2e.devices import device_of
 from s2e.methods import check_transition
 from s2e.methods import method as method_of
-from s2e.networks import Factory, default_network, reference_network
+from s2e.networks import Factory, default_network, factory_of
 from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, paced, picked
 from s2e.records import Curves, Dynamics
 from s2e.schedules import check_schedule, constant
@@ -195,7 +195,7 @@ def _task(
     seed: int,
     device: str,
 ) -> Task:
-    factory = network if callable(network) else reference_network(network, data.sample_shape, data.classes)
+    factory = factory_of(network, data.sample_shape, data.classes)
     weighing = method_of(method, default_network(data.sample_shape, data.classes))
     return Task(data, factory, weighing, evaluate, epochs, batch_size, derive(seed, "batches"), device_of(device))
 

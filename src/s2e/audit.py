@@ -35,6 +35,11 @@ they come out of a training this costs less than beliefs whose scale is off by a
 
 A label is an issue where it is more likely wrong than right. The posterior is a probability as it stands, so the
 threshold is one half.
+
+One kind of verdict is withheld. Where most samples with the label k are believed to be of one other class, either most
+of these labels are wrong, or, far more often, the networks have not learnt the class: they were trained for too short a
+time, or have settled on a wrong class under noise that confuses two of them. What they say about labels k is then worth
+nothing; quality r becomes (1 + r)/2, which keeps the order of these labels but makes none of them an issue.
 """
 
 from __future__ import annotations
@@ -178,10 +183,10 @@ class LabelAudit:
         probability: (N,) probability that the suggested label is right; below 1/2 for an issue where none stands out.
         threshold: labels whose quality is below it are issues.
         issues: (N,) bool, labels more likely wrong than right.
-        noise_rate: estimated share of wrong labels.
+        noise_rate: estimated share of wrong labels, among those that are judged.
         transition: (C, C) estimated probability that a sample of class j (row) was given the label k (column).
         doubtful: (C,) bool, classes that the networks probably never learnt: samples with this label are more often
-            believed to be of one certain other class. Verdicts on labels of that name deserve no trust.
+            believed to be of one certain other class. Labels of that name are not judged.
         temperature: τ; below 1 the networks were less sure than their beliefs deserve, above 1 more.
     """
 
@@ -210,7 +215,11 @@ def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit
     if temperature is None:
         temperature = _likeliest_temperature(belief, labels, evidence.kept)
     posterior, joint = _posterior(_tempered(belief, temperature), labels, evidence.kept)
+    doubtful = joint.max(axis=0) > joint.diagonal()  # (C,)
+    unjudged = doubtful[labels]  # (N,)
     quality = posterior[each, labels]
+    judged = quality if unjudged.all() else quality[~unjudged]
+    quality = np.where(unjudged, (1 + quality) / 2, quality)
     issues = quality < THRESHOLD
     others = posterior.copy()
     others[each, labels] = -1.0
@@ -221,9 +230,9 @@ def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit
         probability=posterior[each, suggested],
         threshold=THRESHOLD,
         issues=issues,
-        noise_rate=float(1 - quality.mean()),
+        noise_rate=float(1 - judged.mean()),
         transition=_transition(joint),
-        doubtful=joint.max(axis=0) > joint.diagonal(),
+        doubtful=doubtful,
         temperature=temperature,
     )
 

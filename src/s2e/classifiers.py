@@ -87,7 +87,7 @@ def read_classifier(run: Run) -> Classifier:
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no dictionary
         names, shape = tuple(about["classes"]), tuple(about["sample_shape"])
         factory = reference_network(about["network"], shape, len(names))
-        networks = [_loaded(factory(), weights, f"network{which}.") for which in range(about["networks"])]
+        networks = [with_weights(factory(), weights, f"network{which}.") for which in range(about["networks"])]
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as problem:
         raise UnreadableData(
             f"{str(path)!r} is not a classifier of this version of s2e ({problem}); train it again."
@@ -95,7 +95,8 @@ def read_classifier(run: Run) -> Classifier:
     return Classifier(tuple(networks), names, shape)
 
 
-def _loaded(module: nn.Module, weights: Mapping[str, Tensor], prefix: str) -> nn.Module:
+def with_weights(module: nn.Module, weights: Mapping[str, Tensor], prefix: str) -> nn.Module:
+    """Return the module with those of the weights whose names have the prefix, in evaluation mode."""
     own = {key.removeprefix(prefix): tensor for key, tensor in weights.items() if key.startswith(prefix)}
     module.load_state_dict(own)
     return module.eval()

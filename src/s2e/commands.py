@@ -22,6 +22,7 @@ from s2e.data import fingerprint
 from s2e.encodings import ENCODING, OfArrays
 from s2e.errors import InvalidInput
 from s2e.finals import Contender, Final, train_contenders
+from s2e.mending import mended, with_validation_labels
 from s2e.methods import Need, check_transition, method
 from s2e.noise import read_matrix
 from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, Pace, begun_with, paced, picked
@@ -32,8 +33,11 @@ from s2e.searching import Search, SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
 from s2e.stages import populations_needed
 from s2e.studies import CHANGEABLE, open_study
-from s2e.tasks import Member, Task
+from s2e.tasks import VALIDATION, Member, Task
 from s2e.workplace import Place, Watch, begin, ending
+
+MENDED = "validation.npz"
+"""The file of a run that holds the labels its schedules are compared by, where those given are doubtful."""
 
 GUESSED_NOISE_RATE = 0.2
 """What Co-teaching is told where the noise rate is unknown: it cannot do without."""
@@ -82,6 +86,8 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     run, config = begin("search", options, _about(options, prepared), place, resume=resume, changeable=CHANGEABLE)
     with run.locked():
         run.write_json(CONFIG, config)
+        if prepared.validation == "noisy":
+            task = _with_mended_validation(task, options, run, watch)
         study = open_study(config["storage"] or run.storage, config["study"], config["options"])
         watch.stage(stage, epochs_left([Search(plan, study)], options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
@@ -98,6 +104,17 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
         }
         _write_result(run, prepared, task, rows, began, search=searched)
     return run
+
+
+def _with_mended_validation(task: Task, options: SearchOptions, run: Run, watch: Watch) -> Task:
+    """Mend the labels of the validation part, or take those of the run that is continued."""
+    written = run.read_arrays(MENDED)
+    if not written:
+        watch.stage("mending validation labels", options.epochs)
+        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, on_epoch=watch.epoch)
+        written = {"rows": task.evaluate[VALIDATION].rows, "labels": labels}
+        run.write_arrays(MENDED, written)
+    return with_validation_labels(task, written["labels"])
 
 
 def _pace(options: SearchOptions, pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None) -> Pace:

@@ -26,6 +26,7 @@ from s2e.data import LabelledData, fingerprint
 from s2e.errors import InvalidInput
 from s2e.figures import figure_files
 from s2e.ledger import Ledger
+from s2e.mending import mended, with_validation_labels
 from s2e.methods import Need, Standard
 from s2e.noise import parse_noise
 from s2e.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
@@ -327,6 +328,10 @@ def _search(
         searches[setting.noise, contestant.name] = Search(plan, study, labels, contestant.method)
     if not searches:
         return {}
+    if group.settings[0].prepared.validation == "noisy":  # then the group is one setting
+        watch.stage("mending validation labels", options.epochs)
+        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, on_epoch=watch.epoch)
+        task = with_validation_labels(task, labels)
     watch.stage(stage, epochs_left(list(searches.values()), options.epochs))
     found = search_schedules(task, list(searches.values()), on_generation=watch.generation, on_epoch=watch.epoch)
     return dict(zip(searches, found, strict=True))

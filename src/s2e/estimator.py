@@ -5,7 +5,6 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -32,8 +31,9 @@ from s2e.devices import device_of
 from s2e.errors import InvalidInput
 from s2e.features import Features, Images, Numbers, SparseNumbers, TableRows
 from s2e.finals import Contender, train_contenders
+from s2e.mending import mended, with_validation_labels
 from s2e.methods import method as method_of
-from s2e.networks import Factory, default_network, reference_network
+from s2e.networks import default_network, factory_of
 from s2e.searching import Search as StudiedSearch
 from s2e.searching import SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
@@ -168,6 +168,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         train, valid = self._parted(data, X_val, y_val, seed)
         with self._threads(), _quiet_optuna(), self._watch() as watch:
             task = self._task(train, valid, seed)
+            if self.validation_ == "noisy":
+                watch.stage("mending validation labels", task.epochs)
+                better = mended(task, learning_rate=self.learning_rate, seed=seed, on_epoch=watch.epoch)
+                task = with_validation_labels(task, better)
             found = self._search(task, seed, watch)
             final_seed = derive(seed, "final")
             watch.stage("final training", task.epochs)
@@ -236,13 +240,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             raise InvalidInput(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         given = column_or_1d(y, warn=True)
         assert_all_finite(given, input_name="y")
-        check_classification_targets(given)
         if len(given) != samples:
             raise InvalidInput(f"`y` must hold one label for each of the {samples} samples, but got {len(given)}.")
         if missing := int(pd.isna(given).sum()):
             raise InvalidInput(
                 f"`y` must hold a label for every sample, but {missing} are missing (None); leave these samples out."
             )
+        check_classification_targets(given)
         return np.asarray(given)
 
     def _fitted_features(self, samples: Any, labels: NDArray[np.int64], seed: int) -> Features:
@@ -437,22 +441,3 @@ def len_of(samples: Any) -> int:
 def _names(classes: NDArray[Any]) -> tuple[str, ...]:
     names = tuple(map(str, classes.tolist()))
     return names if len(set(names)) == len(names) else tuple(map(str, range(len(classes))))
-
-
-def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...], classes: int) -> Factory:
-    """Return a factory without arguments; one that takes two is handed the shape of a sample and the classes."""
-    if isinstance(network, str):
-        return reference_network(network, sample_shape, classes)
-    if not callable(network):
-        raise InvalidInput(f"`network` must be a name or a factory of modules, but got {type(network).__name__}.")
-    needed = [
-        each
-        for each in inspect.signature(network).parameters.values()
-        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(needed) not in (0, 2):
-        raise InvalidInput(
-            f"`network` must be a factory without arguments, or with two, (shape of a sample, number of classes), "
-            f"but got one with {len(needed)}."
-        )
-    return (lambda: network(sample_shape, classes)) if needed else network

@@ -6,28 +6,26 @@ import json
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from s2e._version import __version__
-from s2e.classifiers import Classifier
+from s2e.classifiers import Classifier, with_weights
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.features import features_from
-from s2e.networks import NETWORKS
+from s2e.networks import NETWORKS, factory_of
 from s2e.runs import Run
 
-if TYPE_CHECKING:
-    from s2e.estimator import S2EClassifier
-
-Fitted = TypeVar("Fitted", bound="S2EClassifier")
+Fitted = TypeVar("Fitted")
+"""`S2EClassifier`, or a class made from it."""
 
 VERSION = 1
 NETWORK, FEATURES, VERDICTS = "network", "features.", "verdicts."
 _NUMBERS = ("validation_accuracy_", "noise_rate_")
-_COUNTS = ("epochs_", "batch_size_", "n_trials_", "n_features_in_")
+_COUNTS = ("epochs_", "batch_size_", "n_trials_")
 _ARRAYS = (
     "schedule_",
     "label_quality_",
@@ -39,7 +37,7 @@ _ARRAYS = (
 )
 
 
-def save(fitted: S2EClassifier, path: str | PathLike[str]) -> None:
+def save(fitted: Any, path: str | PathLike[str]) -> None:
     """Write a fitted classifier, whole or not at all."""
     where = Path(path)
     features = fitted._features.written()
@@ -54,6 +52,7 @@ def save(fitted: S2EClassifier, path: str | PathLike[str]) -> None:
         "parameters": _parameters(fitted),
         "classes": fitted.classes_.tolist(),
         "classes_type": "object" if fitted.classes_.dtype == object else fitted.classes_.dtype.str,
+        "columns": getattr(fitted, "n_features_in_", None),  # images have none
         "names": getattr(fitted, "feature_names_in_", np.empty(0, dtype=object)).tolist(),
         "features": features.about,
         "sample_shape": list(fitted._classifier.sample_shape),
@@ -71,11 +70,9 @@ def save(fitted: S2EClassifier, path: str | PathLike[str]) -> None:
     Run(where.parent).write_weights(where.name, tensors, {"s2e_classifier": text})
 
 
-def load(cls: type[Fitted], path: str | PathLike[str], network: Callable[..., Any] | None) -> Fitted:
+def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callable[..., Any] | None) -> Fitted:
     """Read a fitted classifier; `network` is its factory where it was no reference network."""
     from safetensors import SafetensorError, safe_open
-
-    from s2e.estimator import factory_of
 
     where = Path(path)
     if not where.is_file():
@@ -86,18 +83,21 @@ def load(cls: type[Fitted], path: str | PathLike[str], network: Callable[..., An
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no dictionary
         if about["version"] != VERSION:
             raise UnreadableData(f"{str(where)!r} is of version {about['version']}, but {VERSION} can be read.")
-        fitted = cls(**about["parameters"])
+        made = cls(**about["parameters"])
+        fitted: Any = made
         if network is not None:
             fitted.network = network
         elif fitted.network is None:
             raise InvalidInput("`network` must be given: this classifier was fitted with a factory of your own.")
         fitted.classes_ = np.array(about["classes"], dtype=np.dtype(about["classes_type"]))
-        arrays = {key.removeprefix(FEATURES): tensor.numpy() for key, tensor in tensors.items() if FEATURES in key}
+        arrays = {
+            key.removeprefix(FEATURES): tensor.numpy() for key, tensor in tensors.items() if key.startswith(FEATURES)
+        }
         fitted._features = features_from(about["features"], arrays)
         shape = tuple(about["sample_shape"])
         names = tuple(map(str, about["classes"]))
         factory = factory_of(fitted.network, shape, len(names))
-        modules = [_loaded(factory(), tensors, f"{NETWORK}{which}.") for which in range(about["networks"])]
+        modules = [with_weights(factory(), tensors, f"{NETWORK}{which}.") for which in range(about["networks"])]
         fitted._classifier = Classifier(tuple(modules), names, shape)
         for name in (*_NUMBERS, *_COUNTS, "validation_"):
             setattr(fitted, name, about[name])
@@ -106,13 +106,15 @@ def load(cls: type[Fitted], path: str | PathLike[str], network: Callable[..., An
         fitted.suggested_labels_ = fitted.classes_[tensors[VERDICTS + "suggested"].numpy()]
     except (SafetensorError, KeyError, TypeError, RuntimeError, AttributeError) as problem:
         raise UnreadableData(f"{str(where)!r} is not a classifier that s2e has saved: {problem}.") from problem
+    if about["columns"] is not None:
+        fitted.n_features_in_ = about["columns"]
     if about["names"]:
         fitted.feature_names_in_ = np.array(about["names"], dtype=object)
     fitted._index = None
-    return fitted
+    return made
 
 
-def _parameters(fitted: S2EClassifier) -> dict[str, Any]:
+def _parameters(fitted: Any) -> dict[str, Any]:
     """Return the parameters as JSON has them; None for a factory of one's own and a generator, which it has not."""
     given = dict(fitted.get_params(deep=False))
     if given["network"] != "auto" and given["network"] not in NETWORKS:
@@ -124,9 +126,3 @@ def _parameters(fitted: S2EClassifier) -> dict[str, Any]:
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(np.array(array))
-
-
-def _loaded(module: torch.nn.Module, tensors: dict[str, torch.Tensor], prefix: str) -> torch.nn.Module:
-    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-    module.load_state_dict(own)
-    return module.eval()

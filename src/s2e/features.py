@@ -102,7 +102,7 @@ class SparseNumbers:
         from sklearn.decomposition import TruncatedSVD
 
         directions = None
-        if most is not None and min(samples.shape) > most:
+        if most is not None and min(samples.shape) > most and samples.nnz:
             directions = TruncatedSVD(most, random_state=seed).fit(samples).components_.astype(np.float32)
         learnt = cls(directions, 1.0)
         found = learnt.encode(samples)

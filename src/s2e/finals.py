@@ -73,22 +73,32 @@ class Final:
         return {name: tensor[self.trained.rows(self.chosen)] for name, tensor in self.trained.state.items()}
 
     def records(self, unseen: LabelledData | None = None) -> dict[str, NDArray[Any]]:
-        """Return what a label audit reads of every training sample, and of others whose labels are as doubtful.
+        """Return what a label audit reads of it; see `records_of`."""
+        return records_of(self.task, self.trained, [self.chosen], unseen)
 
-        The latter were never trained on: only what the networks believe speaks about them.
-        """
-        dynamics, train = self.trained.dynamics.arrays(), self.task.train
-        own = {name: array if name == "seen" else array[self.chosen] for name, array in dynamics.items()}
-        parts = [train] if unseen is None else [train, unseen]
-        more = sum(map(len, parts[1:]))
-        for name, array in own.items():  # (N,) or (S, N)
-            own[name] = np.concatenate([array, np.zeros((*array.shape[:-1], more), dtype=array.dtype)], axis=-1)
-        believed = [predictions(self.task, self.state, part.inputs)[..., : train.classes] for part in parts]
-        return own | {
-            "rows": np.concatenate([part.rows for part in parts]),
-            "labels": np.concatenate([part.labels for part in parts]),
-            "probabilities": np.concatenate(believed, axis=1).astype(np.float16),  # (M, N, C)
-        }
+
+def records_of(
+    task: Task, trained: Trained, members: Sequence[int], unseen: LabelledData | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return what a label audit reads of every training sample, and of others whose labels are as doubtful.
+
+    The latter were never trained on: only what the networks believe speaks about them. The M networks are those of all
+    these members, whose records are summed.
+    """
+    dynamics, train, chosen = trained.dynamics.arrays(), task.train, list(members)
+    own = {name: array if name == "seen" else array[chosen].sum(axis=0) for name, array in dynamics.items()}
+    parts = [train] if unseen is None else [train, unseen]
+    more = sum(map(len, parts[1:]))
+    for name, array in own.items():  # (N,) or (S, N)
+        own[name] = np.concatenate([array, np.zeros((*array.shape[:-1], more), dtype=array.dtype)], axis=-1)
+    networks = [row for member in chosen for row in range(sum(trained.networks))[trained.rows(member)]]
+    state = {name: tensor[networks] for name, tensor in trained.state.items()}
+    believed = [predictions(task, state, part.inputs)[..., : train.classes] for part in parts]
+    return own | {
+        "rows": np.concatenate([part.rows for part in parts]),
+        "labels": np.concatenate([part.labels for part in parts]),
+        "probabilities": np.concatenate(believed, axis=1).astype(np.float16),  # (M, N, C)
+    }
 
 
 def train_contenders(

@@ -5,8 +5,10 @@ A factory takes no argument and returns a fresh `nn.Module`; whoever calls it de
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +70,25 @@ def reference_network(name: str, sample_shape: tuple[int, ...], classes: int) ->
         raise unknown_name("network", name, ["auto", *NETWORKS])
     build = NETWORKS[name]
     return lambda: build(sample_shape, classes)
+
+
+def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...], classes: int) -> Factory:
+    """Return a factory without arguments; one that takes two is handed the shape of a sample and the classes."""
+    if isinstance(network, str):
+        return reference_network(network, sample_shape, classes)
+    if not callable(network):
+        raise InvalidInput(f"`network` must be a name or a factory of modules, but got {type(network).__name__}.")
+    needed = [
+        each
+        for each in inspect.signature(network).parameters.values()
+        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) not in (0, 2):
+        raise InvalidInput(
+            f"`network` must be a factory without arguments, or with two, (shape of a sample, number of classes), "
+            f"but got one with {len(needed)}."
+        )
+    return (lambda: network(sample_shape, classes)) if needed else network
 
 
 def default_network(sample_shape: tuple[int, ...], classes: int) -> str:

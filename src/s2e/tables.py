@@ -81,7 +81,7 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
     estimated = f"{found}; estimated share of wrong labels {_percent(summary['noise_rate'])}"
     if summary["doubtful_classes"]:
         names = ", ".join(summary["doubtful_classes"])
-        estimated += f"\nthe networks have probably not learnt what belongs to {names}: do not trust verdicts there"
+        estimated += f"\nthe networks have probably not learnt what belongs to {names}: these labels are not judged"
     doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
     for column in ("row", "given", "suggested"):
         doubtful.add_column(column)
