@@ -206,7 +206,8 @@ def _facts(run: RunNumbers) -> tuple[tuple[str, str], ...]:
         f"{setting.title}{'' if setting.noise_rate is None else f' ({words.percent(setting.noise_rate)} wrong)'}"
         for setting in run.settings
     ]
-    validated = {"clean": "labels that are trusted", "noisy": "labels as doubtful as the others"}.get(
+    mending = ", mended" if run.command == "search" else ""
+    validated = {"clean": "labels that are trusted", "noisy": f"labels as doubtful as the others{mending}"}.get(
         run.validation, ""
     )
     trained = f"{options['epochs']} epochs, network {config['network']}"

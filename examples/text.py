@@ -1,0 +1,79 @@
+"""Classify sentences by topic although three in ten have the wrong topic, and list the wrong ones.
+
+`TfidfVectorizer` makes a sparse matrix of words, `S2EClassifier` takes it as any scikit-learn classifier does.
+`LogisticRegression` on the same labels stands beside it.
+
+    python examples/text.py            # about a minute on one core
+    python examples/text.py --quick    # a few seconds
+    python examples/text.py --out DIR  # where to write label_issues.csv
+"""
+
+import argparse
+import itertools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from s2e import S2EClassifier
+
+TOPICS = {  # who / does / what / when: 6 × 5 × 5 × 4 sentences about each
+    "cooking": "the chef|my aunt|our guest|a friend|the baker|his brother/"
+    "fried|salted|served|tasted|prepared/the onions|a thick soup|the roast|fresh bread|some noodles/"
+    "for dinner|this morning|with butter|before the guests came",
+    "football": "the striker|our captain|a friend|the referee|his brother|the goalkeeper/"
+    "missed|kicked|praised|watched|lost/the ball|a penalty|the match|the second half|the cup/"
+    "this morning|before the final|in the rain|on Saturday",
+    "health": "the nurse|my aunt|a patient|the doctor|a friend|the dentist/"
+    "prescribed|examined|watched|took|prepared/the medicine|a sore throat|the bandage|a blood sample|the injection/"
+    "this morning|after surgery|for dinner|last summer",
+    "travel": "the pilot|my aunt|our guest|a tourist|the driver|his brother/"
+    "missed|booked|praised|photographed|reached/the train|a cheap hotel|the harbour|the night ferry|an old castle/"
+    "on Saturday|in the rain|last summer|with two suitcases",
+}
+
+
+def sentences(topic):
+    """Return every sentence that can be made about a topic."""
+    return [" ".join(parts) for parts in itertools.product(*(slot.split("|") for slot in TOPICS[topic].split("/")))]
+
+
+def main():
+    """Write sentences, exchange topics, train both ways, say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a few seconds instead of a minute")
+    parser.add_argument("--out", type=Path, help="where to write; a new temporary directory when not given")
+    options = parser.parse_args()
+    out = options.out or Path(tempfile.mkdtemp(prefix="s2e-text-"))
+    out.mkdir(parents=True, exist_ok=True)
+
+    random = np.random.default_rng(0)
+    names = np.array(list(TOPICS))
+    texts = np.array([sentence for name in names for sentence in sentences(name)])  # 2,400 of them
+    topics = np.repeat(np.arange(len(names)), len(texts) // len(names))
+    wrong = random.random(len(texts)) < 0.3
+    labels = names[np.where(wrong, (topics + random.integers(1, len(names), len(texts))) % len(names), topics)]
+    seen, new = np.split(random.permutation(len(texts)), [800])
+    new_texts, truth = texts[new], names[topics[new]]
+    texts, labels, wrong = texts[seen], labels[seen], wrong[seen]
+
+    settings = {"n_trials": 4, "restarts": 1, "epochs": 40} if options.quick else {}
+    model = make_pipeline(TfidfVectorizer(), S2EClassifier(random_state=0, **settings)).fit(texts, labels)
+    plain = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000)).fit(texts, labels)
+    print(f"right on new sentences, LogisticRegression: {plain.score(new_texts, truth):.1%}")
+    print(f"right on new sentences, S2EClassifier: {model.score(new_texts, truth):.1%}")
+
+    verdicts = model[-1].find_label_issues().assign(sentence=texts, really_wrong=wrong).sort_values("label_quality")
+    verdicts.to_csv(out / "label_issues.csv", index_label="row")
+    doubted = verdicts[verdicts["is_label_issue"]]
+    found = doubted["really_wrong"].sum()
+    print(doubted[["sentence", "given_label", "predicted_label"]].head(10).to_string(index=False))
+    print(f"labels in doubt: {len(doubted)}, of which really wrong: {found}; wrong in all: {wrong.sum()}")
+    print(f"written to: {out}")
+
+
+if __name__ == "__main__":
+    main()
