@@ -58,6 +58,7 @@ class SearchOptions(TrainingOptions):
     Attributes:
         trials: how many schedules to train; None for 60, or for ten generations where K is picked.
         generation: K, how many of them at once; "auto" picks it from a short measurement, as `pacing` says.
+        mending: mend the labels of a noisy validation part first.
     """
 
     space: str = "s2e"
@@ -66,6 +67,7 @@ class SearchOptions(TrainingOptions):
     generation: Generation = 6
     baselines: bool = True
     restarts: int = 3
+    mending: bool = True
 
 
 def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
@@ -86,7 +88,7 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     run, config = begin("search", options, _about(options, prepared), place, resume=resume, changeable=CHANGEABLE)
     with run.locked():
         run.write_json(CONFIG, config)
-        if prepared.validation == "noisy":
+        if prepared.validation == "noisy" and options.mending:
             task = _with_mended_validation(task, options, run, watch)
         study = open_study(config["storage"] or run.storage, config["study"], config["options"])
         watch.stage(stage, epochs_left([Search(plan, study)], options.epochs))

@@ -58,6 +58,9 @@ def search(
     generation: Generation = "6",
     baselines: Annotated[bool, typer.Option(help="Also train Standard and Co-teaching on the same data")] = True,
     restarts: Annotated[int, typer.Option(help="Fresh seeds of the final training; validation chooses among them")] = 3,
+    mending: Annotated[
+        bool, typer.Option(help="Mend the labels of noisy validation before schedules are compared")
+    ] = True,
     seed: Seed = 0,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
@@ -93,6 +96,7 @@ def search(
             "generation": generation_of(generation),
             "baselines": baselines,
             "restarts": restarts,
+            "mending": mending,
             "seed": seed,
         }
         place: dict[str, Any] = {"root": data_root, "device": device, "storage": storage}

@@ -1,0 +1,134 @@
+"""What it costs to have no trusted validation labels: test accuracy of a search with clean, noisy and mended ones.
+
+    python benchmarks/validation.py digits --noise symmetric:0.4 pair:0.3 instance:0.3 --seeds 5 --out DIR
+    python benchmarks/validation.py mnist --epochs 40 --trials 30 --batch-size 128 --data-root data --out DIR
+
+The same noisy training data each time, three ways to choose the schedule and the restart:
+
+    clean     validation samples with their true labels
+    mended    validation samples with labels as noisy as the others, mended by networks trained first: what `s2e` does
+    as given  the same labels as they are: what one would do without
+
+The test part is looked at once, by the final classifier. Rows that DIR holds already are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import optuna
+import torch
+
+from s2e import __version__
+from s2e.commands import SearchOptions, search
+from s2e.outcomes import csv_text, noise_title
+from s2e.records import LAST_EPOCHS
+from s2e.workplace import Place
+
+WAYS: dict[str, dict[str, Any]] = {
+    "clean": {"validation": "clean"},
+    "mended": {"validation": "noisy"},
+    "as given": {"validation": "noisy", "mending": False},
+}
+
+
+def row(given: argparse.Namespace, noise: str, way: str, seed: int) -> dict[str, Any]:
+    """Search with one kind of validation; return the test accuracy of what it found."""
+    options = SearchOptions(
+        given.data,
+        noise,
+        seed=seed,
+        epochs=given.epochs,
+        batch_size=given.batch_size,
+        trials=given.trials,
+        baselines=False,
+        **WAYS[way],
+    )
+    with tempfile.TemporaryDirectory() as place:
+        watch: Any = type("Silent", (), {name: lambda *_: None for name in ("stage", "epoch", "generation", "note")})()
+        run = search(options, Place(Path(place) / "run", given.data_root, given.device), watch)
+        found = run.read_json("result.json")
+        changed = run.read_arrays("validation.npz")
+    (own,) = found["methods"]
+    return {
+        "noise": noise,
+        "validation": way,
+        "seed": seed,
+        "test": own["test"][f"last_{LAST_EPOCHS}_epochs"],
+        "seconds": round(found["seconds"], 1),
+        "validation_samples": len(changed["labels"]) if changed else found["samples"]["valid"],
+    }
+
+
+def main() -> None:
+    """Run what is not there yet, print and write all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--noise", nargs="+", default=["symmetric:0.4", "pair:0.3", "instance:0.3"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--trials", type=int, default=30)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--data-root", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    given.out.mkdir(parents=True, exist_ok=True)
+    file = given.out / "validation.csv"
+    rows: list[dict[str, Any]] = list(csv.DictReader(file.open())) if file.exists() else []
+    done = {(each["noise"], each["validation"], int(each["seed"])) for each in rows}
+    for seed in range(given.seeds):
+        for noise in given.noise:
+            for way in WAYS:
+                if (noise, way, seed) in done:
+                    continue
+                rows.append(row(given, noise, way, seed))
+                file.write_text(csv_text([{key: _value(value) for key, value in each.items()} for each in rows]))
+                print(f"{noise:16} {way:9} seed {seed}: {float(rows[-1]['test']):.2%}", flush=True)
+    summary = [_summary(rows, noise, way) for noise in given.noise for way in WAYS]
+    print(f"\n{'noise':26}{'validation':12}{'test accuracy':>18}{'minus clean':>20}")
+    for each in summary:
+        gap = f"{each['minus_clean']:+.2%} ± {each['standard_error']:.2%}" if each["validation"] != "clean" else ""
+        print(
+            f"{noise_title(each['noise']):26}{each['validation']:12}{each['mean']:9.2%} ± {each['std']:6.2%}{gap:>20}"
+        )
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(given).items()}
+    about = {"s2e": __version__, "torch": torch.__version__, "settings": settings}
+    (given.out / "validation.json").write_text(json.dumps({**about, "summary": summary}, indent=2) + "\n")
+
+
+def _value(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() and "." in value else value
+
+
+def _summary(rows: list[dict[str, Any]], noise: str, way: str) -> dict[str, Any]:
+    def of(kind: str) -> dict[int, float]:
+        return {
+            int(each["seed"]): float(each["test"])
+            for each in rows
+            if (each["noise"], each["validation"]) == (noise, kind)
+        }
+
+    own, clean = of(way), of("clean")
+    gaps = [own[seed] - clean[seed] for seed in own]
+    several = len(own) > 1
+    return {
+        "noise": noise,
+        "validation": way,
+        "seeds": len(own),
+        "mean": statistics.mean(own.values()),
+        "std": statistics.stdev(own.values()) if several else 0.0,
+        "minus_clean": statistics.mean(gaps),
+        "standard_error": statistics.stdev(gaps) / len(gaps) ** 0.5 if several else 0.0,
+    }
+
+
+if __name__ == "__main__":
+    main()
