@@ -64,7 +64,7 @@ def main():
     known.to_csv(out / "customers.csv")
     new.to_csv(out / "new.csv")
 
-    settings = {"n_trials": 4, "restarts": 1, "epochs": 25} if options.quick else {}
+    settings = {"n_trials": 4, "restarts": 1, "epochs": 15, "learning_rate": 0.005} if options.quick else {}
     model = S2EClassifier(random_state=0, **settings).fit(known.drop(columns="churn"), known["churn"])
 
     verdicts = model.find_label_issues().assign(really_wrong=flipped).sort_values("label_quality")

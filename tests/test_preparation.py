@@ -199,7 +199,7 @@ def test_a_missing_validation_file_is_refused(own_file: str) -> None:
 
 
 def test_an_unknown_kind_of_validation_is_refused(own_file: str) -> None:
-    with pytest.raises(InvalidInput, match=r"auto, clean, noisy or a \.npz file"):
+    with pytest.raises(InvalidInput, match=r"auto, clean, noisy, a \.npz file"):
         prepared(DataOptions(own_file, validation="cleanish"))
 
 
@@ -338,3 +338,20 @@ def test_a_share_out_of_range_is_refused(share: float, validation: str) -> None:
 def test_noise_that_cannot_be_made_is_refused(noise: str) -> None:
     with pytest.raises(InvalidInput):
         prepared(DataOptions("digits", noise=noise))
+
+
+def test_validation_of_a_table_may_come_from_another_table(tmp_path: Path) -> None:
+    rows = ["size,colour,kind"] + [
+        f"{place % 7},{'red' if place % 2 else 'blue'},{'ab'[place % 2]}" for place in range(40)
+    ]
+    (tmp_path / "doubtful.csv").write_text("\n".join(rows))
+    (tmp_path / "trusted.csv").write_text("kind,colour,size\nb,red,3\na,blue,2\n")
+    options = DataOptions(str(tmp_path / "doubtful.csv"), validation=str(tmp_path / "trusted.csv"), label="kind")
+    made = prepare(options, tmp_path)
+    assert made.validation == "clean"
+    assert made.splits.valid.labels.tolist() == [1, 0]
+    assert len(made.splits.train) == 40, "nothing has to be held out"
+    np.testing.assert_array_equal(made.splits.valid.inputs, made.splits.train.inputs[[3, 2]])
+    (tmp_path / "trusted.csv").write_text("kind,colour,size\nc,red,3\n")
+    with pytest.raises(InvalidInput, match="only classes known from training"):
+        prepare(options, tmp_path)

@@ -88,7 +88,7 @@ def search(
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor.
         space: the family of schedules.
-        sampler: curve, newton, natural, gradient, random or tpe.
+        sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp, cmaes or hyperband.
         trials: how many schedules to train; 60 when None, or ten generations of the K picked.
         generation: K, how many of them to train at once, as one population. "auto" picks it: on a GPU the widest of 6
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured here in a second or two,

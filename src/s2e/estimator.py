@@ -13,7 +13,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import optuna
 import pandas as pd
 import torch
 from joblib import effective_n_jobs
@@ -38,7 +37,7 @@ from s2e.searching import Search as StudiedSearch
 from s2e.searching import SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
 from s2e.sizing import TRIALS, batch_size_for, epochs_for
-from s2e.studies import open_study
+from s2e.studies import open_study, quiet_optuna
 from s2e.tasks import VALIDATION, Task
 from s2e.workplace import Watch
 
@@ -52,9 +51,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     `fit` searches the schedule of keep rates R(t) that suits the data, trains pairs of networks with it (Co-teaching),
     and judges every label by how the networks took it. Give samples with labels you trust as `X_val, y_val` where you
-    have some. Without them a part of the samples is held out, and schedules are ranked by how often their networks
-    agree with its doubtful labels. Noise that turns a label into every other class alike (symmetric) leaves that
-    ranking unchanged; noise that favours certain wrong classes may not, where it is strong.
+    have some. Without them a part of the samples is held out, its labels are mended by networks trained on the others,
+    and schedules are ranked by how often their networks agree with these. Noise that turns a label into every other
+    class alike (symmetric) leaves such a ranking unchanged; noise that favours certain wrong classes may not, where it
+    is strong.
 
     Args:
         n_trials: schedules to try; 30 when None.
@@ -65,7 +65,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         learning_rate: Adam's.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor.
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp.
-        sampler: how schedules are chosen: curve, newton, natural, gradient, random, tpe, gp, cmaes or hyperband.
+        sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; or Optuna's random, tpe,
+            gp, cmaes or hyperband.
         generation: schedules trained at a time, as one population.
         restarts: fresh seeds of the final training; validation chooses among them.
         validation_share: of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
@@ -80,7 +81,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         n_features_in_: F.
         feature_names_in_: names of the columns, where `X` had some.
         schedule_: (T,) the keep rates that were found.
-        validation_accuracy_: of the final classifier, mean over the last epochs.
+        validation_accuracy_: of the final classifier, mean over the last epochs; with "noisy" validation agreement with
+            mended labels.
         validation_: "clean" with `X_val`, else "noisy".
         study_: all trials, an Optuna study; not in a classifier that was loaded.
         label_quality_: (N,) probability that the label given is right.
@@ -88,6 +90,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         label_issues_: indices of the labels that are probably wrong, the most doubtful first.
         noise_rate_: estimated share of wrong labels.
         transition_: (C, C) estimated probability that a sample of a class (row) was given a label (column).
+        doubtful_classes_: classes that the networks have probably not learnt; these labels are not judged.
 
     Examples:
         >>> from sklearn.datasets import load_iris
@@ -166,7 +169,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._features = self._fitted_features(samples, labels, derive(seed, "features"))
         data = LabelledData(self._features.encode(samples), labels.astype(np.int64), _names(self.classes_))
         train, valid = self._parted(data, X_val, y_val, seed)
-        with self._threads(), _quiet_optuna(), self._watch() as watch:
+        with self._threads(), quiet_optuna(), self._watch() as watch:
             task = self._task(train, valid, seed)
             if self.validation_ == "noisy":
                 watch.stage("mending validation labels", task.epochs)
@@ -315,6 +318,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.label_issues_ = order[self._is_issue[order]]
         self.noise_rate_ = found.noise_rate
         self.transition_ = found.transition
+        self.doubtful_classes_ = self.classes_[found.doubtful]
 
     # Using
 
@@ -399,16 +403,6 @@ class _Nobody:
     def generation(self, done: Any) -> None: ...
 
     def note(self, text: str) -> None: ...
-
-
-@contextmanager
-def _quiet_optuna() -> Iterator[None]:
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
 
 
 def _refuse(given: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
     features = fitted._features.written()
     tensors = {FEATURES + name: _tensor(array) for name, array in features.arrays.items()}
     tensors |= {VERDICTS + name: _tensor(getattr(fitted, name)) for name in _ARRAYS}
+    tensors[VERDICTS + "doubtful"] = _tensor(np.isin(fitted.classes_, fitted.doubtful_classes_))
     tensors[VERDICTS + "suggested"] = _tensor(np.searchsorted(fitted.classes_, fitted.suggested_labels_))
     for which, module in enumerate(fitted._classifier.networks):
         tensors |= {f"{NETWORK}{which}.{name}": tensor for name, tensor in module.state_dict().items()}
@@ -103,6 +104,7 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
             setattr(fitted, name, about[name])
         for name in _ARRAYS:
             setattr(fitted, name, tensors[VERDICTS + name].numpy())
+        fitted.doubtful_classes_ = fitted.classes_[tensors[VERDICTS + "doubtful"].numpy()]
         fitted.suggested_labels_ = fitted.classes_[tensors[VERDICTS + "suggested"].numpy()]
     except (SafetensorError, KeyError, TypeError, RuntimeError, AttributeError) as problem:
         raise UnreadableData(f"{str(where)!r} is not a classifier that s2e has saved: {problem}.") from problem

@@ -9,6 +9,7 @@ import numpy as np
 
 from s2e import datasets, noise
 from s2e.data import LabelledData, Source, Splits, default_share, hold_out
+from s2e.encodings import OfTables
 from s2e.errors import InvalidInput
 from s2e.seeds import derive
 
@@ -20,7 +21,8 @@ class DataOptions:
     Attributes:
         data: name or path of the data.
         noise: noise to add, as `noise.parse_noise` reads it; "none" for data whose labels are doubtful as they are.
-        validation: "clean", "noisy", a .npz file, or "auto": clean where clean labels are to be had, else noisy.
+        validation: "clean", "noisy", a file (.npz; of a table another one), or "auto": clean where clean labels are to
+            be had, else noisy.
         validation_share: part of the training samples held out where validation does not come from a file; None for
             `default_share`.
         seed: decides the noise and the split (and, in what builds on this, everything else that is drawn).
@@ -93,7 +95,7 @@ def _given_validation(options: DataOptions, source: Source, spec: noise.NoiseSpe
     if wish == "noisy":
         return None, "noisy"
     if wish != "clean":
-        return _from_file(wish, source.train), "clean"
+        return _from_file(wish, source), "clean"
     if source.valid is None and not has_clean_labels:
         raise InvalidInput(
             f"`validation` clean needs clean labels, but {options.data} has none and no noise was asked for; "
@@ -102,9 +104,18 @@ def _given_validation(options: DataOptions, source: Source, spec: noise.NoiseSpe
     return source.valid, "clean"
 
 
-def _from_file(path: str, train: LabelledData) -> LabelledData:
+def _from_file(path: str, source: Source) -> LabelledData:
+    """Read validation data: an .npz file, or, for a table, another table with the same columns."""
+    train, encoding = source.train, source.encoding
+    if isinstance(encoding, OfTables) and not path.endswith(".npz"):
+        from s2e.table_files import read_table
+
+        return encoding.columns.samples_of(read_table(path))
     if not path.endswith(".npz"):
-        raise InvalidInput(f"`validation` must be auto, clean, noisy or a .npz file, but got {path!r}.")
+        raise InvalidInput(
+            f"`validation` must be auto, clean, noisy, a .npz file, or a table where the data are one, "
+            f"but got {path!r}."
+        )
     valid = datasets.load(path).train
     wanted, found = (f"{data.inputs.dtype} of shape {data.sample_shape}" for data in (train, valid))
     if wanted != found or not set(valid.class_names) <= set(train.class_names):

@@ -8,7 +8,8 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -258,10 +259,22 @@ def _create_in_one_piece(storage: str) -> None:
     hidden.unlink(missing_ok=True)
 
 
+@contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Let Optuna say only what is a warning, for a while."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
 def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> optuna.Study:
     """Open or create the study at a storage URL (None: in memory), and hold it to the settings it was begun with."""
     opened = None if storage is None else _opened(storage)
-    study = optuna.create_study(storage=opened, study_name=name, direction="minimize", load_if_exists=True)
+    with quiet_optuna():
+        study = optuna.create_study(storage=opened, study_name=name, direction="minimize", load_if_exists=True)
     lasting = {key: value for key, value in settings.items() if key not in CHANGEABLE}
     begun_with = study.user_attrs.get("settings")
     if begun_with is None:

@@ -49,7 +49,13 @@ Label = Annotated[str, typer.Option(metavar="COLUMN", help="Of a table: the colu
 IdColumn = Annotated[str, typer.Option("--id", metavar="COLUMN", help="Of a table: the column that names its rows")]
 Noise = Annotated[str, typer.Option(help=NOISE_HELP)]
 Noises = Annotated[list[str] | None, typer.Option(help=f"{NOISE_HELP}; may be given several times")]
-Validation = Annotated[str, typer.Option(help="clean, noisy, a FILE.npz, or auto: clean where clean labels are known")]
+Validation = Annotated[
+    str,
+    typer.Option(
+        help="clean, noisy, a FILE with labels to be trusted (.npz; a table where the data are one), or auto: clean "
+        "where clean labels are known"
+    ),
+]
 ValidationShare = Annotated[
     float | None,
     typer.Option(help="Share of the training samples held out; 0.1, or up to 0.2 of small data, when not given"),
@@ -67,7 +73,12 @@ Seed = Annotated[int, typer.Option(min=0, help="Decides everything that is drawn
 
 # How a schedule is searched
 Space = Annotated[str, typer.Option(help="Family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp")]
-Sampler = Annotated[str, typer.Option(help="curve, newton, natural, gradient, random or tpe")]
+Sampler = Annotated[
+    str,
+    typer.Option(
+        help="curve, newton, newton-curve, natural, gradient, or Optuna's random, tpe, gp, cmaes or hyperband"
+    ),
+]
 SearchTrials = Annotated[
     int | None,
     typer.Option(help="Schedules to train; when not given 60, or ten generations where --generation is auto"),
