@@ -73,10 +73,10 @@ class Replayed:
         if not _room_to_capture():
             self._give_up("too little memory is left for one")
             return
-        gc.collect()  # now, not while capturing: what is collected may be an earlier graph with its memory
         pool = torch.cuda.graph_pool_handle()  # for all graphs: they never run at the same time
         try:
-            self._graphs = {runs: self._captured(runs, pool) for runs in sorted({1, self._at_once})}
+            with _nothing_collected():
+                self._graphs = {runs: self._captured(runs, pool) for runs in sorted({1, self._at_once})}
         except RuntimeError as problem:
             self._give_up(first_line(problem))
             torch.cuda.synchronize()
@@ -128,6 +128,18 @@ class _Fused:
         except Exception as problem:
             log.warning("this step cannot be compiled (%s); going on without", first_line(problem))
             self._fast = self._plain
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Keep the garbage collector away while capturing: what it collects may be an earlier graph with its memory."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _room_to_capture() -> bool:

@@ -130,6 +130,8 @@ def _train_side_by_side(task: Task, members: Sequence[Member], places: Sequence[
 
 def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
     """Train the members at these places, which fit the memory together; `tell` names those to stop."""
+    if task.device.type == "cuda":
+        gc.collect()  # graphs of an earlier training hold memory until then; once, for it takes some tenths of a second
     curves = Curves.empty(len(places), task.epochs, task.evaluate)
     judged = {name: Judged.of(data, task.device) for name, data in task.evaluate.items()}
     crew = Crew.of(task, [members[place] for place in places])
