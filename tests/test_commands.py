@@ -262,7 +262,7 @@ def test_without_known_noise_coteaching_is_told_a_usual_guess_and_says_so(unknow
     found = result(run)
     assert [row["name"] for row in found["methods"]] == ["Standard", "Co-teaching (guessing 20%)", "S2E"]
     assert found["noise_rate"] is None
-    assert found["validation"] == "noisy"
+    assert found["validation"] == "mended"
     assert found["samples"].keys() == {"train", "valid"}
     for row in found["methods"]:
         assert row.keys() == ROW_KEYS  # nothing is called test where there is none
@@ -417,3 +417,20 @@ def test_a_storage_with_a_study_of_that_name_and_other_settings_is_refused(data:
     commands.search(search_options(data), Place(tmp_path / "one" / "run", storage=storage), Log())
     with pytest.raises(RunConflict, match="other settings; use another storage or name"):
         commands.search(search_options(data, seed=1), Place(tmp_path / "two" / "run", storage=storage), Log())
+
+
+def test_noisy_validation_is_mended_once_and_given_back_when_a_run_is_continued(unknown: str, tmp_path: Path) -> None:
+    options = search_options(unknown, trials=2)
+    first, again = Log(), Log()
+    run = commands.search(options, Place(tmp_path), first)
+    assert first.stages[0][0] == "mending validation labels"
+    labels = run.read_arrays(commands.MENDED)["labels"]
+    commands.search(search_options(unknown, trials=4), Place(tmp_path), again, resume=True)
+    assert "mending validation labels" not in [name for name, _ in again.stages]
+    np.testing.assert_array_equal(run.read_arrays(commands.MENDED)["labels"], labels)
+
+
+def test_noisy_validation_stays_as_it_is_on_demand(unknown: str, tmp_path: Path) -> None:
+    run = commands.search(search_options(unknown, mending=False), Place(tmp_path), Log())
+    assert result(run)["validation"] == "noisy"
+    assert not run.read_arrays(commands.MENDED)

@@ -88,8 +88,9 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     run, config = begin("search", options, _about(options, prepared), place, resume=resume, changeable=CHANGEABLE)
     with run.locked():
         run.write_json(CONFIG, config)
-        if prepared.validation == "noisy" and options.mending:
-            task = _with_mended_validation(task, options, run, watch)
+        validation = prepared.validation
+        if validation == "noisy" and options.mending:
+            task, validation = _with_mended_validation(task, options, run, watch), "mended"
         study = open_study(config["storage"] or run.storage, config["study"], config["options"])
         watch.stage(stage, epochs_left([Search(plan, study)], options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
@@ -104,7 +105,7 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
             "best_trial": found.trial,
             "validation_accuracy": found.validation_accuracy,
         }
-        _write_result(run, prepared, task, rows, began, search=searched)
+        _write_result(run, prepared, validation, task, rows, began, search=searched)
     return run
 
 
@@ -152,7 +153,7 @@ def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
         run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
         contenders = [Contender(task.method.name, task.method, schedule, transition=transition)]
         rows = _train_and_test("training", task, prepared, contenders, options, run, watch)
-        _write_result(run, prepared, task, rows, began)
+        _write_result(run, prepared, prepared.validation, task, rows, began)
     return run
 
 
@@ -256,6 +257,7 @@ def _write_model(run: Run, prepared: Prepared, options: TrainingOptions, final: 
 def _write_result(
     run: Run,
     prepared: Prepared,
+    validation: str,
     task: Task,
     rows: Sequence[Mapping[str, Any]],
     began: float,
@@ -266,7 +268,7 @@ def _write_result(
         "methods": list(rows),
         "epochs": task.epochs,
         "noise_rate": prepared.noise_rate,
-        "validation": prepared.validation,
+        "validation": validation,
         "samples": {"train": len(prepared.splits.train), "valid": len(prepared.splits.valid)},
     }
     if prepared.splits.test is not None:

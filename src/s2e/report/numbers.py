@@ -107,7 +107,7 @@ class RunNumbers:
         command: what made it.
         config: its configuration.
         judged_on: the part its accuracies are of, "test" or "valid".
-        validation: "clean" or "noisy"; "" where the run does not say yet.
+        validation: "clean", "noisy" or "mended"; "" where the run does not say yet.
         samples: how many in each part.
         settings: one for each noise setting.
         finished: whether there is a result.

@@ -206,10 +206,11 @@ def _facts(run: RunNumbers) -> tuple[tuple[str, str], ...]:
         f"{setting.title}{'' if setting.noise_rate is None else f' ({words.percent(setting.noise_rate)} wrong)'}"
         for setting in run.settings
     ]
-    mending = ", mended" if run.command == "search" else ""
-    validated = {"clean": "labels that are trusted", "noisy": f"labels as doubtful as the others{mending}"}.get(
-        run.validation, ""
-    )
+    validated = {
+        "clean": "labels that are trusted",
+        "noisy": "labels as doubtful as the others",
+        "mended": "labels as doubtful as the others, mended",
+    }.get(run.validation, "")
     trained = f"{options['epochs']} epochs, network {config['network']}"
     if run.command != "compare":
         trained = f"{display_name(options['method'])}, {trained}"
