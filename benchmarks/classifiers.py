@@ -261,12 +261,30 @@ def trained_row(method: str, parts: Parts, seed: int, trials: int) -> dict[str, 
 # ---------------------------------------------------------------------------------------------------------- reporting
 
 
+def settings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return every set and noise there are rows of."""
+    return sorted({(row["set"], row["noise"]) for row in rows}, key=lambda key: (list(SETS).index(key[0]), key[1]))
+
+
+def _title(setting: tuple[str, str]) -> str:
+    return f"{setting[0]} {setting[1].removeprefix('symmetric:')}"
+
+
+def drawn(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many labels are wrong: each is drawn by itself, so that among few samples the share varies."""
+    parts = []
+    for setting in settings(rows):
+        shares = [100 * row["true_noise_rate"] for row in rows if (row["set"], row["noise"]) == setting]
+        parts.append(f"{_title(setting)}: {min(shares):.1f} to {max(shares):.1f}")
+    return f"Wrong labels as drawn, %, least and most of the seeds: {'; '.join(parts)}."
+
+
 def grid(rows: Sequence[Mapping[str, Any]], figure: str, factor: float, bold: str = "") -> list[list[str]]:
     """Lay a figure out: a head, then a line for each method that has it; the best of each column between `bold`."""
     having = [row for row in rows if row[figure] is not None]
-    columns = sorted({(row["set"], row["noise"]) for row in having}, key=lambda key: (list(SETS).index(key[0]), key[1]))
+    columns = settings(having)
     methods = [method for method in METHODS if any(row["method"] == method for row in having)]
-    lines = [["", *(f"{name} {noise.removeprefix('symmetric:')}" for name, noise in columns)]]
+    lines = [["", *map(_title, columns)]]
     lines += [[method] for method in methods]
     for column in columns:
         values = {
@@ -323,7 +341,7 @@ def write(out: Path, about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
     contents = {
         "classifiers.json": json.dumps({**about, "rows": rows}, indent=2) + "\n",
         "classifiers.csv": csv_text(flat),
-        "table.md": "\n".join(tables),
+        "table.md": "\n".join([*tables, drawn(rows) + "\n"]),
     }
     out.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
@@ -396,6 +414,7 @@ def main(words: Sequence[str] | None = None) -> None:
                     )
     for figure, (title, factor, _) in TABLES.items():
         print(f"\n{title}\n{aligned(grid(rows, figure, factor))}")
+    print(f"\n{drawn(rows)}")
 
 
 if __name__ == "__main__":

@@ -178,5 +178,7 @@ def test_tables_have_means_spreads_and_the_best_of_each_column_whoever_it_is(ben
         ["logistic", "**93.0 ± 4.2**", ""],
     ]
     assert benchmark.grid(rows, "f1", 100.0) == [["", "wine 0.3"], ["logistic", "50.0 ± 0.0"]]
+    shares = [{**each, "true_noise_rate": share} for each, share in zip(rows, (0.2, 0.31, 0.2, 0.31, 0.3), strict=True)]
+    assert benchmark.drawn(shares).endswith(": wine 0.3: 20.0 to 31.0; digits 0.3: 30.0 to 30.0.")
     assert benchmark.markdown(lines).splitlines()[1] == "|---|---:|---:|"
     assert len({len(line) for line in benchmark.aligned(lines[:2]).splitlines()}) == 1
