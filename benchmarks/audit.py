@@ -5,8 +5,8 @@
 
 Noise is added to every row of the training part, and every row is judged. For each noise setting and seed:
 
-- s2e: what `s2e search --validation noisy --no-baselines` and `s2e audit` do. Some of the noisy rows are held out, their
-  labels are mended, the schedule of Co-teaching is searched by the agreement with these, and the final training is
+- s2e: what `s2e search --validation noisy --no-baselines` and `s2e audit` do. Some of the noisy rows are held out and
+  their labels mended, the schedule of Co-teaching is searched by the agreement with these, and the final training is
   judged. Nobody tells it the noise rate, and nothing is chosen by clean labels. With `--trials 0` nothing is searched:
   one training with the schedule coteaching:0.5, which comes down to half of every batch whatever the noise.
 - s2e, told: one Co-teaching with its own schedule for the true noise rate, audited: what knowing the rate is worth.

@@ -21,35 +21,17 @@ from s2e.networks import reference_network
 from s2e.outcomes import Outcome
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 from s2e.runs import Run
-from s2e.searching import GenerationDone
 from s2e.seeds import derive
 from s2e.stages import train_in_stages
-from s2e.tasks import Member, Progress, Task, Trained
+from s2e.tasks import Member, Task, Trained
 from s2e.training import train_population
 from s2e.workplace import Place
+from watches import Log
 
 EPOCHS, BATCH, RATE = 4, 32, 1e-2
 NOISES = ("pair:0.4", "symmetric:0.3")
 WHOLE: dict[str, Any] = {"noises": NOISES, "space": "s2e", "trials": 4, "generation": 2}
 KEEP_RATE = ("mentornet", "coteaching", "coteaching+", "jocor")
-
-
-class Log:
-    """A watch that remembers everything."""
-
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.epochs: list[Progress] = []
-        self.generations: list[GenerationDone] = []
-
-    def stage(self, name: str, epochs: int) -> None:
-        self.stages.append((name, epochs))
-
-    def epoch(self, progress: Progress) -> None:
-        self.epochs.append(progress)
-
-    def generation(self, done: GenerationDone) -> None:
-        self.generations.append(done)
 
 
 def without_figures() -> Iterator[None]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 from torch import nn
 
 from s2e.contestants import Setting
@@ -15,6 +20,19 @@ from s2e.tasks import Member, Task
 
 # Tiny tensors gain nothing from more threads, lose much when the machine is busy, and round by their number.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _hasty() -> Iterator[None]:
+    event.listen(Engine, "connect", trust_the_machine)
+    yield
+    event.remove(Engine, "connect", trust_the_machine)
+
+
+def trust_the_machine(connection: object, _: object) -> None:
+    """Do not wait for the disk: processes die here, the machine does not, and waiting is much of the time it takes."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 TRANSITION = np.eye(4) * 0.7 + np.roll(np.eye(4), 1, axis=1) * 0.3

@@ -21,11 +21,11 @@ from s2e.networks import reference_network
 from s2e.preparation import Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
-from s2e.searching import GenerationDone
 from s2e.spaces import SPACES
-from s2e.tasks import Member, Progress, Task
+from s2e.tasks import Member, Task
 from s2e.training import train_population
 from s2e.workplace import Place
+from watches import Log
 
 EPOCHS = 12
 ROW_KEYS = {"name", "method", "valid", "label_precision", "diverged", "validation_of_restarts"}
@@ -40,24 +40,6 @@ FILES = {
     "result.json",
     ".lock",
 }
-
-
-class Log:
-    """A watch that remembers everything."""
-
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.epochs: list[Progress] = []
-        self.generations: list[GenerationDone] = []
-
-    def stage(self, name: str, epochs: int) -> None:
-        self.stages.append((name, epochs))
-
-    def epoch(self, progress: Progress) -> None:
-        self.epochs.append(progress)
-
-    def generation(self, done: GenerationDone) -> None:
-        self.generations.append(done)
 
 
 def save(path: Path, *, test: bool = True, truth: bool = True) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,10 +46,10 @@ class Finished:
         return float(found[1])
 
 
-def run(name: str, out: Path, elsewhere: Path, *arguments: str) -> Finished:
+def run(name: str, out: Path, elsewhere: Path) -> Finished:
     elsewhere.mkdir()
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py", "--quick", *arguments],
+        [sys.executable, EXAMPLES / f"{name}.py", "--quick", "--out", out],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -60,9 +61,11 @@ def run(name: str, out: Path, elsewhere: Path, *arguments: str) -> Finished:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Every example, run once."""
+    """Every example, run once; side by side, since each is a process of one thread."""
     root = tmp_path_factory.mktemp("examples")
-    return {name: run(name, root / name, root / f"{name}-elsewhere", "--out", str(root / name)) for name in NAMES}
+    with ThreadPoolExecutor() as side_by_side:
+        started = {name: side_by_side.submit(run, name, root / name, root / f"{name}-elsewhere") for name in NAMES}
+        return {name: example.result() for name, example in started.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)

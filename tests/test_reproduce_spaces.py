@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import signal
 import statistics
@@ -19,86 +17,40 @@ import numpy as np
 import optuna
 import pytest
 
-from command_line import assert_refused, s2e, save
-from conftest import blobs
+from command_line import s2e
 from s2e import datasets, searching
 from s2e.bench import TEST, TrainingOptions, task_of
-from s2e.cli.reproduce_spaces import tables
-from s2e.errors import InvalidInput, RunConflict
+from s2e.errors import RunConflict
 from s2e.experiments import spaces
-from s2e.experiments.space_figures import draw_schedules, schedule_curves
 from s2e.experiments.space_results import best_single
-from s2e.experiments.spaces import SpacesOptions, compare_spaces
-from s2e.experiments.table import NOISES
+from s2e.experiments.spaces import compare_spaces
 from s2e.preparation import DataOptions, corrupt_and_split
-from s2e.runs import CONFIG, Run
-from s2e.searching import Found, GenerationDone, SearchPlan, search_schedule
+from s2e.runs import Run
+from s2e.searching import Found, SearchPlan, search_schedule
 from s2e.seeds import derive
 from s2e.spaces import SPACES
-from s2e.tasks import Member, Progress, Task, Trained
+from s2e.tasks import Member, Task, Trained
 from s2e.training import train_population
 from s2e.workplace import Place
+from space_runs import (
+    SMALL,
+    TWO_NOISES,
+    clusters,
+    contents,
+    found,
+    found_in,
+    in_an_empty_directory_without_figures,
+    made,
+    options,
+    study,
+    table,
+)
+from watches import Log
 
-TWO_NOISES = ("pair:0.4", "symmetric:0.3")
 SINGLES = [f"single-{i}" for i in (1, 2, 3, 4)]
-SMALL = ["--epochs", "3", "--batch-size", "32", "--draws", "2", "--seeds", "2", "--noise", "pair:0.4"]
 PATIENCE_S = 60
 
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory, and draw figures only where they are looked at."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(spaces, "rendered", lambda *_: b"")
-    return tmp_path
-
-
-class Quiet:
-    """Is told how things go along, and remembers what it was told of generations."""
-
-    def __init__(self) -> None:
-        self.generations: list[GenerationDone] = []
-
-    def stage(self, name: str, epochs: int) -> None: ...
-
-    def epoch(self, progress: Progress) -> None: ...
-
-    def generation(self, done: GenerationDone) -> None:
-        self.generations.append(done)
-
-
-def clusters(name: str | Path = "own.npz", *, shuffled: bool = False) -> str:
-    """Write clusters with right labels and a test part, whose labels may be shuffled."""
-    unseen = blobs(96, wrong=0.0, seed=2)
-    y_test = np.random.default_rng(0).permutation(unseen.labels) if shuffled else unseen.labels
-    return save(str(name), y_train=blobs().clean_labels, x_test=unseen.inputs, y_test=y_test)
-
-
-def options(data: str, **changes: Any) -> SpacesOptions:
-    small = SpacesOptions(data, TWO_NOISES, draws=3, seeds=2, epochs=3, batch_size=32, learning_rate=2e-3, seed=5)
-    return replace(small, **changes)
-
-
-def made(given: SpacesOptions, path: Path | str, *, resume: bool = False) -> Run:
-    return compare_spaces(given, Place(Path(path), device="cpu"), Quiet(), resume=resume)
-
-
-def contents(run: Run) -> dict[str, bytes]:
-    return {
-        name: (run.path / name).read_bytes() for name in ("results.csv", "winners.csv", "summary.csv", "schedules.json")
-    }
-
-
-def table(run: Run, name: str = "results.csv") -> list[dict[str, str]]:
-    return list(csv.DictReader((run.path / name).read_text().splitlines()))
-
-
-def found_in(run: Run) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(one["noise"], one["space"]): one for one in run.read_json("schedules.json")["schedules"]}
-
-
-def study(run: Run, noise: str, space: str) -> optuna.Study:
-    return optuna.load_study(study_name=f"reproduce spaces/{noise}/{space}", storage=run.storage)
+work = pytest.fixture(in_an_empty_directory_without_figures, autouse=True)
 
 
 @pytest.fixture(scope="module")
@@ -227,10 +179,6 @@ def test_other_test_labels_change_no_choice(whole: Run) -> None:
         assert contents(other)[name] != contents(whole)[name]
 
 
-def found(accuracy: float, rate: float = 0.5) -> Found:
-    return Found(np.full(3, rate), np.zeros(4), accuracy, 0)
-
-
 def test_single_is_the_best_of_four_by_validation_and_the_first_of_equals() -> None:
     accuracies = {"s2e": 0.99, "single-1": 0.3, "single-2": 0.8, "single-3": 0.8, "single-4": 0.7, "rbf": 0.9}
     chosen = {("pair:0.4", space): found(accuracy) for space, accuracy in accuracies.items()}
@@ -253,7 +201,7 @@ def test_the_run_takes_the_best_single_space_of_each_noise_setting(whole: Run) -
 def test_how_many_are_trained_at_a_time_changes_nothing(
     data: str, whole: Run, trained: Recorded, together: int
 ) -> None:
-    watch = Quiet()
+    watch = Log()
     apart = compare_spaces(options(data, together=together), Place(Path("run"), device="cpu"), watch)
     assert contents(apart) == contents(whole)
     searches, finals = ([members for each, members in trained if each == of] for of in ("search", "final"))
@@ -308,135 +256,6 @@ def test_processes_that_are_killed_or_interrupted_lose_nothing(data: str) -> Non
     assert s2e("reproduce", "spaces", "--resume", "--out", "run").exit_code == 0
     assert s2e("reproduce", "spaces", *command, "--out", "undisturbed").exit_code == 0
     assert contents(run) == contents(Run("undisturbed"))
-
-
-# ------------------------------------------------------------------------------------------------------ what is shown
-
-
-def test_the_figure_has_a_panel_for_each_noise_setting_and_a_line_for_each_space_of_the_table() -> None:
-    rates = {space: 0.1 * (1 + place) for place, space in enumerate(SPACES)}
-    chosen = {(noise, space): found(0.5, rate) for noise in TWO_NOISES for space, rate in rates.items()}
-    single = {"pair:0.4": "single-2", "symmetric:0.3": "single-4"}
-    curves = schedule_curves(chosen, single, TWO_NOISES)
-    spaces_drawn = [curve.methods[0] for curve in curves]
-    assert spaces_drawn == ["coteaching", "single", "rbf", "mlp", "s2e"] * 2
-    figure = draw_schedules([curves])
-    for axes, noise in zip(figure.axes, TWO_NOISES, strict=True):
-        shown = [float(line.get_ydata()[0]) for line in axes.lines]
-        assert shown == [rates[each] for each in ("coteaching", single[noise], "rbf", "mlp", "s2e")]
-        assert len({line.get_color() for line in axes.lines}) == 5
-    legend = figure.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == ["Co-teaching", "Single", "RBF", "MLP", "S2E"]
-    colours = [line.get_color() for line in legend.get_lines()]
-    assert colours == [line.get_color() for line in figure.axes[0].lines]
-
-
-def result(**changes: Any) -> dict[str, Any]:
-    """A result in which every space under every noise setting has a figure of its own."""
-    single = {"pair:0.4": ["single-3"], "symmetric:0.3": ["single-1"]}
-    summary = [
-        {"noise": noise, "space": space, "sets": 1, "seeds": 2, "diverged": 0}
-        | {"last_10_epochs": {"mean": 0.1 * which + 0.01 * place, "std": 0.001}}
-        | {"best_epoch": {"mean": 0.5 + 0.1 * which + 0.01 * place, "std": None}}
-        for which, noise in enumerate(TWO_NOISES)
-        for place, space in enumerate(SPACES)
-    ]
-    summary += [{**row, "space": "single"} for row in summary if row["space"] == single[row["noise"]][0]]
-    others = [
-        {"noise": noise, "space": space, "mean": 0.01 * sign * place, "standard_error": None}
-        for noise, sign in zip(TWO_NOISES, (1, -1), strict=True)
-        for place, space in enumerate(["coteaching", "single", "rbf", "mlp"])
-    ]
-    about = {"s2e_minus": others, "draws": 50, "sets": 1, "seeds": 2, "epochs": 200, "seconds": 9.0, "device": "cpu"}
-    return {"summary": summary, "single": single, **about, **changes}
-
-
-def test_the_tables_have_the_spaces_as_rows_and_the_noise_settings_as_columns() -> None:
-    last, _, best = tables(result())
-    assert (str(last.title), str(best.title)) == (
-        "fresh seeds: test accuracy, last 10 epochs",
-        "fresh seeds: test accuracy, best epoch",
-    )
-    assert [str(column.header) for column in last.columns] == ["space", "pair noise, 40%", "symmetric noise, 30%"]
-    cells = [[str(cell) for cell in column.cells] for column in last.columns]
-    assert cells[0] == ["Co-teaching", "Single", "RBF", "MLP", "S2E"]
-    assert cells[1] == [f"{figure}.00 ± 0.10" for figure in (1, 4, 6, 7, 0)]
-    assert cells[2] == [f"{figure}.00 ± 0.10" for figure in (11, 12, 16, 17, 10)]
-    assert [str(cell) for cell in best.columns[1].cells] == ["51.00", "54.00", "56.00", "57.00", "50.00"]
-    assert [cell.style for cell in last.columns[1].cells] == ["", "", "", "bold", ""]
-    assert "of 50 drawn in each space" in str(best.caption)
-    assert "four spaces by validation (50 drawn in each): single-3, single-1" in str(best.caption)
-    assert "the epoch is chosen by the test data" in str(best.caption)
-    assert "mean ± standard deviation over 2 seeds" in str(best.caption)
-    assert "diverged" not in str(best.caption)
-    assert "one seed;" in str(tables(result(seeds=1))[2].caption)
-    assert str(tables(result(epochs=4))[0].title).endswith("last 4 epochs")
-
-
-def test_a_training_that_diverged_is_told_of() -> None:
-    summary = result()["summary"]
-    for row in summary:
-        row["diverged"] = int(row["space"] in ("single-2", "single") and row["noise"] == "pair:0.4")
-    caption = str(tables(result(summary=summary))[2].caption)
-    assert "diverged, counted as 0 over the last epochs: single-2 1 of 2 (pair:0.4)\n" in caption
-
-
-def test_the_command_prints_tables_or_json_and_hands_its_options_on(data: str) -> None:
-    changed = ["--learning-rate", "0.002", "--network", "mlp", "--seed", "3", "--together", "99", "--device", "cpu"]
-    shown = s2e("reproduce", "spaces", "--data", data, *SMALL, *changed, "--out", "run")
-    assert shown.exit_code == 0, shown.stderr
-    assert shown.stdout.count("│ Co-teaching ") == 6
-    assert shown.stdout.endswith("run: run\n")
-    begun_with = Run("run").read_json(CONFIG)["options"]
-    wanted = {"draws": 2, "sets": 1, "seeds": 2, "together": 99, "network": "mlp", "epochs": 3, "batch_size": 32}
-    assert begun_with == {"data": data, "noises": ["pair:0.4"], **wanted, "learning_rate": 0.002, "seed": 3}
-    again = s2e("reproduce", "spaces", "--resume", "--out", "run", "--json")
-    numbers = json.loads(again.stdout)
-    assert numbers.pop("run") == "run"
-    assert numbers == Run("run").read_json("result.json")
-
-
-def test_without_options_it_is_the_papers_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(spaces, "compare_spaces", lambda options, *_, **__: asked.append(options))
-    s2e("reproduce", "spaces")
-    assert asked == [SpacesOptions("mnist", NOISES, draws=50, sets=1, seeds=5, network="auto", epochs=200, seed=0)]
-    assert asked[0].training_options() == TrainingOptions("mnist", method="coteaching", epochs=200)
-
-
-# -------------------------------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--draws", "0"], "`draws` must be at least 1, but got 0."),
-        (["--sets", "0"], "`sets` must be at least 1, but got 0."),
-        (["--seeds", "0"], "`seeds` must be at least 1, but got 0."),
-        (["--together", "0"], "`together` must be at least 1, but got 0."),
-        (["--epochs", "0"], "`epochs` must be a positive integer, but got 0."),
-        (["--batch-size", "999999"], "`batch_size` must not exceed the number of training samples"),
-        (["--learning-rate", "nan"], "`learning_rate` must be positive and finite, but got nan."),
-        (["--network", "vgg"], "`network` must be one of"),
-        (["--device", "nowhere"], "`device` must be one this machine has"),
-        (["--noise", "pair"], "`noise` must be written as pair:RATE, but got 'pair'."),
-        (
-            ["--noise", "pair:0.4", "--noise", "pair:0.40"],
-            "`noise` must name each noise setting once, but got pair:0.4",
-        ),
-        (["--data", "nosuch"], "must be one of mnist"),
-        (["--resume"], "'run' holds no run"),
-    ],
-)
-def test_bad_options_are_refused_in_one_line(arguments: list[str], said: str) -> None:
-    assert_refused(s2e("reproduce", "spaces", "--data", "digits", *SMALL, *arguments, "--out", "run"), said)
-
-
-def test_data_without_a_test_part_are_refused() -> None:
-    refused = s2e("reproduce", "spaces", "--data", save(), *SMALL, "--out", "run")
-    assert_refused(refused, "`data` must come with a test part, but own.npz has none.")
-    with pytest.raises(InvalidInput, match="noise setting once, but got none"):
-        options("digits", noises=())
 
 
 def test_a_run_is_continued_only_with_the_settings_and_the_data_it_was_begun_with() -> None:

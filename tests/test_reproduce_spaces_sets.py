@@ -32,7 +32,7 @@ from s2e.seeds import derive
 from s2e.spaces import SPACES
 from s2e.tasks import Member, Task, Trained
 from s2e.training import train_population
-from test_reproduce_spaces import clusters, contents, found, made, result, table
+from space_runs import clusters, contents, found, made, result, table
 
 NOISE, SEED = "pair:0.4", 5
 SETS = 2

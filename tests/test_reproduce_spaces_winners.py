@@ -33,7 +33,7 @@ from s2e.seeds import derive
 from s2e.spaces import SPACES
 from s2e.tasks import VALIDATION, Member, Task, Trained
 from s2e.training import train_population
-from test_reproduce_spaces import TWO_NOISES, clusters, contents, found, made, result, study, table
+from space_runs import TWO_NOISES, clusters, contents, found, made, result, study, table
 
 NOISE, SEED, EPOCHS = "pair:0.4", 5, 12
 FIGURES = ("last_10_epochs", "best_epoch")

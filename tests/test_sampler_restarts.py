@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from sqlite3 import Connection
 
 import numpy as np
 import optuna
@@ -20,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from conftest import trust_the_machine
 from s2e.records import Curves
 from s2e.samplers import SAMPLERS
 from s2e.searching import Search, SearchPlan, Stop, ask, next_generation, run_generations
@@ -41,18 +41,6 @@ def _quiet() -> Iterator[None]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     yield
     optuna.logging.set_verbosity(before)
-
-
-@pytest.fixture(autouse=True)
-def _hasty() -> Iterator[None]:
-    event.listen(Engine, "connect", trust_the_machine)
-    yield
-    event.remove(Engine, "connect", trust_the_machine)
-
-
-def trust_the_machine(connection: Connection, _: object) -> None:
-    """Do not wait for the disk: processes die here, the machine does not, and waiting is most of the time it takes."""
-    connection.execute("PRAGMA synchronous=OFF")
 
 
 def a_plan(name: str, space: str, trials: int = TRIALS) -> SearchPlan:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 import optuna
 import pytest
 from optuna.trial import TrialState
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from s2e import searching
 from s2e.bench import TrainingOptions, task_of
@@ -24,37 +20,23 @@ from s2e.runs import Run
 from s2e.searching import TRAINED, SearchPlan, search_schedule
 from s2e.seeds import derive
 from s2e.training import train_population
-from test_searchers import NOISES, K, assert_rows, best_by_hand, clusters, compared, numbers
+from searcher_runs import (
+    NOISES,
+    K,
+    assert_rows,
+    best_by_hand,
+    clusters,
+    compared,
+    in_an_empty_directory,
+    numbers,
+    quiet,
+)
 
 TRAINED_FOR_REAL = ("random", "hyperband")
 COMPLETE = TrialState.COMPLETE
 
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quiet() -> Iterator[None]:
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(before)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _hasty() -> Iterator[None]:
-    event.listen(Engine, "connect", trust_the_machine)
-    yield
-    event.remove(Engine, "connect", trust_the_machine)
-
-
-def trust_the_machine(connection: Connection, _: object) -> None:
-    """Do not wait for the disk: it is most of the time that these take."""
-    connection.execute("PRAGMA synchronous=OFF")
+work = pytest.fixture(in_an_empty_directory, autouse=True)
+_quiet = pytest.fixture(quiet, autouse=True, scope="module")
 
 
 def on_data(data: str, **changes: Any) -> SearchersOptions:
