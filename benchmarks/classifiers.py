@@ -412,6 +412,7 @@ def main(words: Sequence[str] | None = None) -> None:
                         f"{name} {noise} seed {seed} {method}: {row['accuracy']:.4f}, {row['seconds']:.1f} s",
                         flush=True,
                     )
+    write(given.out, about, rows)  # tables anew, also where nothing was left to train
     for figure, (title, factor, _) in TABLES.items():
         print(f"\n{title}\n{aligned(grid(rows, figure, factor))}")
     print(f"\n{drawn(rows)}")
