@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,14 @@ SEARCH += ["--epochs", str(EPOCHS), "--restarts", "1", "--no-baselines"]
 SHORT_SEARCH = [*SEARCH, "--trials", "4", "--generation", "2", "--epochs", "1"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 PATIENCE_S = 60
+LOADED_FOR_A_SEARCH = "s2e.commands pandas sklearn.datasets alembic.command"
+"""What is imported before every call is watched, since imports take several times as long when they are."""
 
 CTRL_C_WITHIN = """
 import importlib, signal, sys
 
-importlib.import_module(sys.argv.pop(1))
+for module in sys.argv.pop(1).split():
+    importlib.import_module(module)
 path = sys.argv.pop(1).split(" > ")
 entered = []
 
@@ -213,6 +217,9 @@ def test_a_search_killed_at_random_moments_ends_as_one_never_killed(never_killed
 # Interrupted
 
 
+Ended = subprocess.CompletedProcess[str]
+
+
 class CtrlC:
     """Runs s2e, by a module as `python -m s2e` does, and has Ctrl-C pressed at some point."""
 
@@ -221,13 +228,13 @@ class CtrlC:
         (folder / "within.py").write_text(CTRL_C_WITHIN)
         (folder / "as_python_ends.py").write_text(CTRL_C_AS_PYTHON_ENDS)
 
-    def within(self, where: str, *arguments: str, once_loaded: str = "s2e") -> subprocess.CompletedProcess[str]:
+    def within(self, where: str, *arguments: str, once_loaded: str = "s2e") -> Ended:
         return self._run("within", once_loaded, where, *arguments)
 
-    def as_python_ends(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def as_python_ends(self, *arguments: str) -> Ended:
         return self._run("as_python_ends", *arguments)
 
-    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, *arguments: str) -> Ended:
         command = [sys.executable, "-m", *arguments]
         return subprocess.run(
             command, cwd=self._folder, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE_S
@@ -256,22 +263,35 @@ def test_an_interrupted_search_says_how_to_continue_it(never_killed: Path, tmp_p
     assert_same_run(path, never_killed)
 
 
-@pytest.mark.parametrize(
-    "where",  # what becomes of a KeyboardInterrupt there:
-    [
-        "create_new_trial > _flush > commit > close > values",  # SQLAlchemy raises another error, Optuna tries again
-        "set_trial_state_values > _flush > commit > close > values",  # SQLAlchemy raises another error, Optuna a third
-        "set_trial_state_values > _do_commit",  # SQLAlchemy raises an AssertionError instead
-        "set_trial_state_values > _finalize_fairy > _reset",  # SQLAlchemy logs it with a traceback
-        "set_trial_state_values > _cleanup",  # it is dropped: this is called back by a weak reference
-        "write_arrays > _write > fsync",
-    ],
-)
+WRITES = [  # and what becomes of a KeyboardInterrupt there:
+    "create_new_trial > _flush > commit > close > values",  # SQLAlchemy raises another error, Optuna tries again
+    "set_trial_state_values > _flush > commit > close > values",  # SQLAlchemy raises another error, Optuna a third
+    "set_trial_state_values > _do_commit",  # SQLAlchemy raises an AssertionError instead
+    "set_trial_state_values > _finalize_fairy > _reset",  # SQLAlchemy logs it with a traceback
+    "set_trial_state_values > _cleanup",  # it is dropped: this is called back by a weak reference
+    "write_arrays > _write > fsync",
+]
+
+
+@pytest.fixture(scope="module")
+def interrupted_writes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Ended]]:
+    """Searches that were interrupted in each of these writes; two at a time, since each is a process of one thread."""
+    root = tmp_path_factory.mktemp("interrupted_writes")
+    ctrl_c, paths = CtrlC(root), {where: root / str(place) for place, where in enumerate(WRITES)}
+
+    def interrupt(where: str) -> tuple[Path, Ended]:
+        arguments = ["search", *SHORT_SEARCH, "--out", str(paths[where])]
+        return paths[where], ctrl_c.within(where, *arguments, once_loaded=LOADED_FOR_A_SEARCH)
+
+    with ThreadPoolExecutor(2) as side_by_side:
+        return dict(zip(WRITES, side_by_side.map(interrupt, WRITES), strict=True))
+
+
+@pytest.mark.parametrize("where", WRITES)
 def test_a_search_interrupted_in_the_middle_of_a_write_can_be_continued(
-    ctrl_c: CtrlC, never_interrupted: Path, tmp_path: Path, where: str
+    interrupted_writes: dict[str, tuple[Path, Ended]], never_interrupted: Path, where: str
 ) -> None:
-    path = tmp_path / "run"
-    interrupted = ctrl_c.within(where, "search", *SHORT_SEARCH, "--out", str(path), once_loaded="s2e.commands")
+    path, interrupted = interrupted_writes[where]
     *progress, last = interrupted.stderr.splitlines()
     assert (interrupted.returncode, last) == (130, continued_by(path))
     assert all(line.startswith(("search: ", "generation ", "final training: ")) for line in progress)

@@ -30,7 +30,7 @@ from searcher_runs import (
     best_by_hand,
     clusters,
     compared,
-    in_an_empty_directory,
+    in_an_empty_directory_without_figures,
     numbers,
     quiet,
     rows,
@@ -39,7 +39,7 @@ from searcher_runs import (
 EPOCHS = 18
 TABLED = ("random", "curve", "hyperband")
 
-work = pytest.fixture(in_an_empty_directory, autouse=True)
+work = pytest.fixture(in_an_empty_directory_without_figures, autouse=True)
 _quiet = pytest.fixture(quiet, autouse=True, scope="module")
 
 
@@ -177,7 +177,7 @@ def test_algorithms_may_join_later_and_find_what_they_find_from_the_beginning(wh
 
 
 def test_what_is_finished_is_not_searched_again(table_file: str) -> None:
-    options = on_table(table_file, samplers=("random", "hyperband"))
+    options = on_table(table_file, samplers=("random", "hyperband"), repeats=1)
     run = compared(options, "run")
     before = numbers(run)
     marked = {name: np.stack([spent, np.full_like(errors, 0.125)]) for name, (spent, errors) in searched(run, "random")}

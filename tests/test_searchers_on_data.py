@@ -27,7 +27,7 @@ from searcher_runs import (
     best_by_hand,
     clusters,
     compared,
-    in_an_empty_directory,
+    in_an_empty_directory_without_figures,
     numbers,
     quiet,
 )
@@ -35,7 +35,7 @@ from searcher_runs import (
 TRAINED_FOR_REAL = ("random", "hyperband")
 COMPLETE = TrialState.COMPLETE
 
-work = pytest.fixture(in_an_empty_directory, autouse=True)
+work = pytest.fixture(in_an_empty_directory_without_figures, autouse=True)
 _quiet = pytest.fixture(quiet, autouse=True, scope="module")
 
 

@@ -110,10 +110,11 @@ def test_initial_weights_do_not_depend_on_a_thread_that_trains_already(train_dat
 
 def test_networks_that_draw_random_numbers_are_not_spread_over_threads(train_data, two_threads):
     told = []
-    shared = task(train_data, Coteaching(), network=with_batch_norm_and_dropout)
-    several = train_population(shared, [member(seed=1), member(seed=2)], on_epoch=told.append)
+    shared = task(train_data, Coteaching(), network=with_batch_norm_and_dropout, epochs=2)
+    members = [member(seed=seed, epochs=2) for seed in (1, 2)]
+    several = train_population(shared, members, on_epoch=told.append)
     assert {progress.places for progress in told} == {(0, 1)}
-    assert_same(several, train_population(shared, [member(seed=1), member(seed=2)]))
+    assert_same(several, train_population(shared, members))
 
 
 def test_what_goes_wrong_in_one_thread_ends_the_others(train_data, two_threads):
