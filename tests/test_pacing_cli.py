@@ -64,8 +64,8 @@ def test_on_a_cpu_auto_is_the_search_of_sixty_trials_six_at_a_time() -> None:
     assert numbers("auto") == numbers("plain") == (6, 60)
     assert study_of("auto") == study_of("plain")
     assert Path("auto", "schedule.json").read_text() == Path("plain", "schedule.json").read_text()
-    assert done.stderr.startswith("search, 6 at a time: 10 epochs\ngeneration 1/10, trial 6/60")
-    assert plain.stderr.startswith("search: 10 epochs\n")
+    assert "\nsearch, 6 at a time: 10 epochs\ngeneration 1/10, trial 6/60" in done.stderr
+    assert "\nsearch: 10 epochs\n" in plain.stderr
 
 
 @pytest.mark.parametrize(("trials", "expected"), [(20, 4), (9, 2), (1, 2)])
@@ -79,7 +79,7 @@ def test_a_wide_generation_is_searched_for_as_many_rounds(monkeypatch: pytest.Mo
     monkeypatch.setattr(commands, "picked", finding(8))
     done = searched("run", save(), *SEARCH, "--generation", "auto")
     assert numbers("run") == (8, 16)
-    assert done.stderr.startswith("search, 8 at a time: 2 epochs\n")
+    assert "\nsearch, 8 at a time: 2 epochs\n" in done.stderr
 
 
 def test_what_is_measured_is_one_member_of_the_search_on_its_own_task(

@@ -1,0 +1,29 @@
+"""Small image files: flat, random, of any format, and written where their folders do not exist yet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+
+GENERATOR = np.random.default_rng(0)
+GREY = GENERATOR.integers(0, 256, (20, 20), dtype=np.uint8)
+COLOUR = GENERATOR.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+JPEG_ERROR = 4  # how far compression may move a level
+
+
+def save(path, image, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (Image.fromarray(image) if isinstance(image, np.ndarray) else image).save(path, **options)
+    return path
+
+
+def write(path, content=b""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def flat(colour, size=(20, 20), mode="RGB"):
+    return Image.new(mode, size, colour)
