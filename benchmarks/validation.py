@@ -29,7 +29,7 @@ from s2e import __version__
 from s2e.commands import SearchOptions, search
 from s2e.outcomes import csv_text, noise_title
 from s2e.records import LAST_EPOCHS
-from s2e.workplace import Place
+from s2e.workplace import Place, Unwatched
 
 WAYS: dict[str, dict[str, Any]] = {
     "clean": {"validation": "clean"},
@@ -51,8 +51,7 @@ def row(given: argparse.Namespace, noise: str, way: str, seed: int) -> dict[str,
         **WAYS[way],
     )
     with tempfile.TemporaryDirectory() as place:
-        watch: Any = type("Silent", (), {name: lambda *_: None for name in ("stage", "epoch", "generation", "note")})()
-        run = search(options, Place(Path(place) / "run", given.data_root, given.device), watch)
+        run = search(options, Place(Path(place) / "run", given.data_root, given.device), Unwatched())
         found = run.read_json("result.json")
         changed = run.read_arrays("validation.npz")
     (own,) = found["methods"]
@@ -82,16 +81,22 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     given.out.mkdir(parents=True, exist_ok=True)
     file = given.out / "validation.csv"
-    rows: list[dict[str, Any]] = list(csv.DictReader(file.open())) if file.exists() else []
-    done = {(each["noise"], each["validation"], int(each["seed"])) for each in rows}
+    rows: list[dict[str, Any]] = []
+    if file.exists():
+        numbers = {"seed": int, "test": float, "seconds": float, "validation_samples": int}
+        with file.open() as before:
+            rows = [
+                {key: numbers.get(key, str)(value) for key, value in each.items()} for each in csv.DictReader(before)
+            ]
+    done = {(each["noise"], each["validation"], each["seed"]) for each in rows}
     for seed in range(given.seeds):
         for noise in given.noise:
             for way in WAYS:
                 if (noise, way, seed) in done:
                     continue
                 rows.append(row(given, noise, way, seed))
-                file.write_text(csv_text([{key: _value(value) for key, value in each.items()} for each in rows]))
-                print(f"{noise:16} {way:9} seed {seed}: {float(rows[-1]['test']):.2%}", flush=True)
+                file.write_text(csv_text(rows))
+                print(f"{noise:16} {way:9} seed {seed}: {rows[-1]['test']:.2%}", flush=True)
     summary = [_summary(rows, noise, way) for noise in given.noise for way in WAYS]
     print(f"\n{'noise':26}{'validation':12}{'test accuracy':>18}{'minus clean':>20}")
     for each in summary:
@@ -104,17 +109,9 @@ def main() -> None:
     (given.out / "validation.json").write_text(json.dumps({**about, "summary": summary}, indent=2) + "\n")
 
 
-def _value(value: Any) -> Any:
-    return float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() and "." in value else value
-
-
 def _summary(rows: list[dict[str, Any]], noise: str, way: str) -> dict[str, Any]:
     def of(kind: str) -> dict[int, float]:
-        return {
-            int(each["seed"]): float(each["test"])
-            for each in rows
-            if (each["noise"], each["validation"]) == (noise, kind)
-        }
+        return {each["seed"]: each["test"] for each in rows if (each["noise"], each["validation"]) == (noise, kind)}
 
     own, clean = of(way), of("clean")
     gaps = [own[seed] - clean[seed] for seed in own]

@@ -280,3 +280,21 @@ def test_trusted_samples_must_be_whole_and_of_known_classes(noisy):
         S2EClassifier(**QUICK).fit(X, given, X_val=X[:4], y_val=[0, 1])
     with pytest.raises(InvalidInput, match="are missing"):
         fitted(X[:3], np.array(["a", None, "b"], dtype=object))
+
+
+# Later samples in another form
+
+
+def test_dense_and_sparse_samples_are_the_same_samples(noisy):
+    X = np.maximum(noisy[0], 0)
+    for learnt_from, other in ((X, sparse.csr_matrix(X)), (sparse.csr_matrix(X), X)):
+        found = fitted(learnt_from, noisy[1], epochs=3)
+        np.testing.assert_array_equal(found.predict_proba(other), found.predict_proba(learnt_from))
+
+
+def test_images_do_not_pass_for_rows_nor_rows_for_images(noisy):
+    images = np.zeros((len(noisy[0]), 4, 4))
+    with pytest.raises(InvalidInput, match="rows of columns"):
+        fitted(noisy[0], noisy[1], epochs=3).predict(images)
+    with pytest.raises(InvalidInput, match="images of shape"):
+        fitted(images, noisy[1], epochs=3).predict(noisy[0])

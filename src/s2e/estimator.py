@@ -39,7 +39,7 @@ from s2e.seeds import derive
 from s2e.sizing import TRIALS, batch_size_for, epochs_for
 from s2e.studies import open_study, quiet_optuna
 from s2e.tasks import VALIDATION, Task
-from s2e.workplace import Watch
+from s2e.workplace import Unwatched, Watch
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -225,6 +225,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if isinstance(X, torch.Tensor):
             X = X.detach().cpu().numpy()
         axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+        learnt = None if reset else self._features
+        if learnt is not None and isinstance(learnt, Images) != (axes > 2):
+            wanted = f"images of shape {learnt.shape}" if isinstance(learnt, Images) else "rows of columns"
+            raise InvalidInput(f"`X` must hold {wanted}, as in training, but got {axes} axes.")
         pixels = axes > 2 and getattr(X, "dtype", None) == np.uint8
         return validate_data(
             self,
@@ -237,6 +241,15 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             ensure_all_finite=True if sparse.issparse(X) or axes > 2 else "allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
+
+    def _inputs(self, X: Any) -> NDArray[Any]:
+        """Return later samples as inputs; dense or sparse ones, whichever were learnt from."""
+        samples = self._validated(X, reset=False)
+        if isinstance(self._features, SparseNumbers) and not sparse.issparse(samples):
+            samples = sparse.csr_matrix(samples)
+        elif isinstance(self._features, Numbers) and sparse.issparse(samples):
+            samples = samples.toarray()
+        return self._features.encode(samples)
 
     def _labels(self, y: Any, samples: int) -> NDArray[Any]:
         if y is None:
@@ -268,13 +281,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             share = default_share(len(data)) if self.validation_share is None else self.validation_share
             return hold_out(data, share, np.random.default_rng(derive(seed, "validation")))
         self.validation_ = "clean"
-        samples = self._validated(X_val, reset=False)
-        trusted = self._labels(y_val, len_of(samples))
+        inputs = self._inputs(X_val)
+        trusted = self._labels(y_val, len(inputs))
         unknown = np.setdiff1d(trusted, self.classes_)
         if len(unknown):
             raise InvalidInput(f"`y_val` must hold classes that are in `y`, but got others: {unknown[:5].tolist()}.")
         codes = np.searchsorted(self.classes_, trusted).astype(np.int64)
-        return data, LabelledData(self._features.encode(samples), codes, data.class_names)
+        return data, LabelledData(inputs, codes, data.class_names)
 
     def _task(self, train: LabelledData, valid: LabelledData, seed: int) -> Task:
         self.batch_size_ = self.batch_size or batch_size_for(len(train))
@@ -325,7 +338,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class, (N, C), mean over the networks."""
         check_is_fitted(self)
-        inputs = self._features.encode(self._validated(X, reset=False))
+        inputs = self._inputs(X)
         with self._threads():
             probabilities = self._classifier.probabilities(inputs)  # (M, N, C)
         return np.asarray(probabilities.mean(axis=0, dtype=np.float64))
@@ -385,24 +398,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _watch(self) -> Any:
         if not self.verbose:
-            return nullcontext(_Nobody())
+            return nullcontext(Unwatched())
         from rich.console import Console
 
         from s2e.progress import progress
 
         return progress(Console(stderr=True))
-
-
-class _Nobody:
-    """Is told how it goes, and says nothing."""
-
-    def stage(self, name: str, epochs: int) -> None: ...
-
-    def epoch(self, progress: Any) -> None: ...
-
-    def generation(self, done: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 def _refuse(given: dict[str, Any]) -> None:

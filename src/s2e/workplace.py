@@ -48,6 +48,22 @@ class Watch(Protocol):
         """Say something in passing."""
 
 
+class Unwatched:
+    """A `Watch` for when nobody is: hears everything, says nothing."""
+
+    def stage(self, name: str, epochs: int) -> None:
+        """Say nothing."""
+
+    def epoch(self, progress: Progress) -> None:
+        """Say nothing."""
+
+    def generation(self, done: GenerationDone) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
 def begin(
     command: str,
     options: Any,
