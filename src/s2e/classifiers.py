@@ -76,19 +76,16 @@ def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[st
 
 def read_classifier(run: Run) -> Classifier:
     """Read what `write_classifier` wrote."""
-    from safetensors import SafetensorError, safe_open
-
     path = run.path / WEIGHTS
     if not path.is_file():
         raise UnreadableData(f"{str(run.path)!r} holds no trained classifier yet: there is no {WEIGHTS} in it.")
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["classifier"])
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no dictionary
+        weights, words = run.read_weights(WEIGHTS)
+        about = json.loads(words["classifier"])
         names, shape = tuple(about["classes"]), tuple(about["sample_shape"])
         factory = reference_network(about["network"], shape, len(names))
         networks = [with_weights(factory(), weights, f"network{which}.") for which in range(about["networks"])]
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as problem:
+    except (UnreadableData, KeyError, TypeError, ValueError, RuntimeError) as problem:
         raise UnreadableData(
             f"{str(path)!r} is not a classifier of this version of s2e ({problem}); train it again."
         ) from problem

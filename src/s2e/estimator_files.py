@@ -73,15 +73,12 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
 
 def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callable[..., Any] | None) -> Fitted:
     """Read a fitted classifier; `network` is its factory where it was no reference network."""
-    from safetensors import SafetensorError, safe_open
-
     where = Path(path)
     if not where.is_file():
         raise UnreadableData(f"{str(where)!r} must be a file that `save` wrote, but there is none.")
     try:
-        with safe_open(where, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["s2e_classifier"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no dictionary
+        tensors, words = Run(where.parent).read_weights(where.name)
+        about = json.loads(words["s2e_classifier"])
         if about["version"] != VERSION:
             raise UnreadableData(f"{str(where)!r} is of version {about['version']}, but {VERSION} can be read.")
         made = cls(**about["parameters"])
@@ -106,7 +103,7 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
             setattr(fitted, name, tensors[VERDICTS + name].numpy())
         fitted.doubtful_classes_ = fitted.classes_[tensors[VERDICTS + "doubtful"].numpy()]
         fitted.suggested_labels_ = fitted.classes_[tensors[VERDICTS + "suggested"].numpy()]
-    except (SafetensorError, KeyError, TypeError, RuntimeError, AttributeError) as problem:
+    except (UnreadableData, KeyError, TypeError, RuntimeError, AttributeError) as problem:
         raise UnreadableData(f"{str(where)!r} is not a classifier that s2e has saved: {problem}.") from problem
     if about["columns"] is not None:
         fitted.n_features_in_ = about["columns"]

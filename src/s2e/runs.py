@@ -143,6 +143,17 @@ class Run:
         content = save({key: tensor.contiguous() for key, tensor in state.items()}, dict(about))
         self.write_bytes(name, content)
 
+    def read_weights(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
+        """Read what `write_weights` wrote: the tensors, and the words about them."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.path / name, framework="pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no dictionary
+                return tensors, file.metadata() or {}
+        except (OSError, SafetensorError) as problem:
+            raise UnreadableData(f"{str(self.path / name)!r} could not be read: {problem}.") from problem
+
     def _write(self, name: str, fill: Callable[[IO[bytes]], object]) -> None:
         """Write beside the target, flush to disk, rename."""
         descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.", suffix=TEMPORARY)
