@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -151,33 +151,35 @@ def steps(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
 
 def scaling(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
     """Time against members, samples and epochs."""
-    by_members, network = [], (given.networks or ["mlp"])[0]
-    floor = 2 * work(
+    network, fuse = (given.networks or ["mlp"])[0], given.device.type == "cuda"
+    needed = work(
         reference_network(network, SHAPES[network], CLASSES[network]), torch.zeros(BATCH, *SHAPES[network]), 4
     )
+    floor = 2 * needed.seconds(rates)  # of a step and member
+    by_members, by_samples, by_epochs = [], [], []
     for count in given.members:
         _forget()
-        run = engine_steps(task(network, 12_800, given.device, fuse=given.device.type == "cuda"), members(count))
+        run = engine_steps(task(network, 12_800, given.device, fuse=fuse), members(count))
         seconds = step_seconds(run, given.device)
-        by_members.append({"members": count, "microseconds_per_member": 1e6 * seconds / count})
+        by_members.append({"members": count, "microseconds_per_member": 1e6 * seconds / count, "floor": 1e6 * floor})
         print(f"{network} {count:5} members: {1e6 * seconds / count:9.2f} µs a step and member", flush=True)
         del run
-    by_samples, by_epochs = [], []
     for samples in given.samples:
-        seconds = _trained(task(network, samples, given.device, epochs=4, fuse=False), members(6, 4))
-        by_samples.append({"samples": samples, "seconds_per_epoch": seconds / 4})
-        print(f"{network} {samples:6} samples: {seconds / 4:7.3f} s an epoch of 6 members", flush=True)
-    for epochs in given.epochs:
-        seconds = _trained(task(network, given.samples[0], given.device, epochs=epochs, fuse=False), members(6, epochs))
-        by_epochs.append({"epochs": epochs, "seconds": seconds})
-        print(f"{network} {epochs:4} epochs: {seconds:7.3f} s", flush=True)
-    return {
-        "network": network,
-        "by_members": by_members,
-        "by_samples": by_samples,
-        "by_epochs": by_epochs,
-        "floor_microseconds_per_member": 1e6 * floor.seconds(rates),
-    }
+        _forget()
+        ends: list[float] = []
+        shared = task(network, samples, given.device, epochs=8, fuse=fuse)
+        train_population(shared, members(6, 8), on_epoch=lambda _, ends=ends: ends.append(time.perf_counter()))
+        seconds, least = statistics.median(np.diff(ends).tolist()), 6 * floor * (samples // BATCH)
+        by_samples.append({"samples": samples, "seconds_per_epoch": seconds, "floor": least})
+        print(f"{network} {samples:6} samples: {1e3 * seconds:9.2f} ms an epoch of 6 members", flush=True)
+    for epochs in given.epochs:  # the step for these samples is compiled by now
+        _forget()
+        began = time.perf_counter()
+        train_population(task(network, samples, given.device, epochs=epochs, fuse=fuse), members(6, epochs))
+        seconds, least = time.perf_counter() - began, 6 * floor * (samples // BATCH) * epochs
+        by_epochs.append({"epochs": epochs, "seconds": seconds, "floor": least})
+        print(f"{network} {epochs:4} epochs of {samples} samples: {seconds:7.2f} s", flush=True)
+    return {"network": network, "by_members": by_members, "by_samples": by_samples, "by_epochs": by_epochs}
 
 
 def epoch(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
@@ -280,18 +282,19 @@ def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # n
     found = json.loads((given.out / "scaling.json").read_text())
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     first, second, third = figure.subplots(1, 3)
-    counts = [row["members"] for row in found["by_members"]]
-    first.loglog(counts, [row["microseconds_per_member"] for row in found["by_members"]], "o-", color="#0072b2")
-    first.axhline(found["floor_microseconds_per_member"], color="#777777", linestyle="--")
-    first.annotate("floor", (counts[0], found["floor_microseconds_per_member"]), color="#555555", va="bottom")
-    first.set(xlabel="members", ylabel="µs per step and member")
     for axes, rows, x, y, label in (
-        (second, found["by_samples"], "samples", "seconds_per_epoch", "seconds per epoch"),
-        (third, found["by_epochs"], "epochs", "seconds", "seconds in all"),
+        (first, found["by_members"], "members", "microseconds_per_member", "µs per step and member"),
+        (second, found["by_samples"], "samples", "seconds_per_epoch", "seconds per epoch, 6 members"),
+        (third, found["by_epochs"], "epochs", "seconds", "seconds in all, 6 members"),
     ):
-        across, values = [row[x] for row in rows], [row[y] for row in rows]
+        across, values, floor = ([row[name] for row in rows] for name in (x, y, "floor"))
         axes.plot(across, values, "o-", color="#0072b2")
-        axes.set(xlabel=x, ylabel=label, ylim=(0, None), xlim=(0, None))
+        axes.plot(across, floor, "--", color="#777777")
+        axes.annotate("floor", (across[-1], floor[-1]), (0, 3), textcoords="offset points", ha="right", color="#555555")
+        axes.set(xlabel=x, ylabel=label)
+    first.set(xscale="log", yscale="log")
+    for axes in (second, third):
+        axes.set(xlim=(0, None), ylim=(0, None))
     for axes in (first, second, third):
         axes.spines[["top", "right"]].set_visible(False)
     for kind in ("png", "svg"):
@@ -300,15 +303,6 @@ def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # n
 
 
 PARTS = {each.__name__: each for each in (steps, scaling, epoch, memory, agreement, search, draw)}
-
-
-def _trained(shared: Task, population: Sequence[Member]) -> float:
-    _forget()
-    train_population(shared, population[:1])  # what is loaded only once
-    _wait(shared.device)
-    began = time.perf_counter()
-    train_population(shared, population)
-    return time.perf_counter() - began
 
 
 @contextmanager

@@ -38,6 +38,18 @@ def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
 
 
+def with_convolutions() -> nn.Module:
+    """A network for samples of six features: stages like those of CIFAR-100's."""
+    stages = [(1, 20), (20, 24)]
+    layers = [
+        nn.Sequential(
+            nn.Conv2d(one, other, 3, padding=1, bias=False), nn.BatchNorm2d(other), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        for one, other in stages
+    ]
+    return nn.Sequential(nn.Linear(6, 64), nn.Unflatten(1, (1, 8, 8)), *layers, nn.Flatten(), nn.Linear(96, 4))
+
+
 class Stubborn(nn.Module):
     """A network that looks at its data in Python, which vmap does not allow."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from conftest import blobs, member, small_mlp, task
-from populations import with_batch_norm
+from populations import with_batch_norm, with_convolutions
 from s2e import fusing
 from s2e.crew import Crew
 from s2e.fusing import fused, traced
@@ -49,8 +49,13 @@ def assert_equal(one: Crew, other: Crew) -> None:
         torch.testing.assert_close(everything(other)[name], tensor, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("network", [small_mlp, with_batch_norm])
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+TRACED = [
+    *((method, network) for method in METHODS.values() for network in (small_mlp, with_batch_norm)),
+    *((METHODS[name], with_convolutions) for name in ("coteaching", "reweight")),
+]
+
+
+@pytest.mark.parametrize(("method", "network"), TRACED, ids=lambda one: getattr(one, "name", None) or one.__name__)
 def test_a_traced_step_is_the_step(method, network):
     plain, other = crew(method, network), crew(method, network)
     graph, tensors = traced(other.lockstep._step)

@@ -11,10 +11,11 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from conftest import blobs, member, small_mlp, task
-from populations import Stubborn, assert_same, only, with_batch_norm
+from populations import Stubborn, assert_same, only, with_batch_norm, with_convolutions
 from s2e.data import LabelledData
 from s2e.methods import METHODS, Coteaching, Standard
 from s2e.networks import reference_network
+from s2e.products import at_once
 from s2e.training import engine_steps, train_population
 
 pytestmark = [
@@ -33,6 +34,7 @@ def _full_precision(monkeypatch):
     from contextlib import nullcontext
 
     monkeypatch.setattr("s2e.training._fast_matrix_products", nullcontext)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def on_gpu(train: LabelledData, method: object, **changes: object):
@@ -60,7 +62,10 @@ def test_a_replayed_graph_equals_eager_steps(method, train_data, valid_data):
     np.testing.assert_allclose(graph.dynamics.kept, eager.dynamics.kept)
 
 
-COMPILED = [*((method, small_mlp) for method in METHOD_LIST), (Coteaching(), with_batch_norm)]  # some seconds for each
+COMPILED = [  # some seconds for each
+    *((method, small_mlp) for method in METHOD_LIST),
+    *((Coteaching(), network) for network in (with_batch_norm, with_convolutions)),
+]
 
 
 @pytest.mark.parametrize(("method", "network"), COMPILED, ids=lambda one: getattr(one, "name", None) or one.__name__)
@@ -124,6 +129,36 @@ def test_vmapped_equals_looped_with_convolutions():
         for vectorize in (True, False)
     )
     assert_same(vmapped, looped, exactly=False)
+
+
+SHAPES = [  # inputs (G, B, H, W, C), outputs and window of a convolution
+    ((3, 4, 8, 8, 32), 48, (3, 3)),
+    ((2, 5, 6, 4, 16), 208, (3, 3)),
+    ((2, 3, 5, 7, 208), 16, (5, 3)),
+    ((12, 128, 16, 16, 64), 128, (3, 3)),
+    ((2, 3, 5, 7, 48), 64, (1, 1)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("shape", "outputs", "window"), SHAPES)
+def test_convolutions_at_once_equal_those_one_by_one(shape, outputs, window, shared, dtype):
+    torch.manual_seed(0)
+    inputs = torch.randn(1 if shared else shape[0], *shape[1:]).to(dtype)
+    weight = torch.randn(shape[0], *window, shape[-1], outputs).to(dtype) / (window[0] * window[1] * shape[-1]) ** 0.5
+    gradient = torch.randn(*shape[:-1], outputs).to(dtype)
+    calls = {
+        at_once.convolve: (inputs, weight),
+        at_once.weight_gradient: (inputs, gradient, *window),
+        at_once.bias_gradient: (gradient,),
+    }
+    for call, given in calls.items():
+        there = call(*[each.to(CUDA) if isinstance(each, torch.Tensor) else each for each in given])
+        here = call(*[each.double() if isinstance(each, torch.Tensor) else each for each in given])
+        error = (there.cpu().double() - here).abs().max() / here.abs().max()
+        assert there.shape == here.shape
+        assert error <= (4e-3 if there.dtype == torch.bfloat16 else 1e-5)
 
 
 def test_dropout_draws_anew_in_every_replay():

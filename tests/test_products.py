@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.func import functional_call, jvp, vmap
 
-from s2e import products
 from s2e.networks import cifar10_cnn, cifar100_cnn, mlp
 from s2e.population import _prepare_forward_differentiation
-from s2e.products import AsOneProduct, _aligned, _parts, _written_down
+from s2e.products import AsOneProduct
+from s2e.products.common import aligned, written_down
+from s2e.products.convolution import ENOUGH_PRODUCTS, _parts
 
 NETWORKS = 3
 
@@ -176,21 +177,21 @@ def test_a_batch_is_cut_until_there_are_enough_products():
     assert [_parts(networks, 128) for networks in (1, 12, 64, 128, 500)] == [128, 16, 2, 1, 1]
     assert _parts(2, 12) == 4  # 12 cannot be cut in eight
     assert _parts(2, 7) == 1
-    assert products.ENOUGH_PRODUCTS == 128
+    assert ENOUGH_PRODUCTS == 128
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9])
 def test_aligned_sides_are_multiples_and_filled_with_zeros(length):
     tensor = torch.randn(2, length, 3)
-    filled = _aligned(tensor, dim=1)
+    filled = aligned(tensor, dim=1)
     assert filled.shape[1] % 8 == 0
     assert filled.shape[1] - length < 8
     assert torch.equal(filled[:, :length], tensor)
     assert not filled[:, length:].any()
-    assert torch.equal(_aligned(tensor.mT, dim=-1), filled.mT)
+    assert torch.equal(aligned(tensor.mT, dim=-1), filled.mT)
 
 
 def test_what_is_written_down_is_the_same():
     tensor = torch.randn(3, 4, 5)
-    assert torch.equal(_written_down(tensor), tensor)
-    assert torch.equal(_written_down(tensor.mT), tensor.mT)
+    assert torch.equal(written_down(tensor), tensor)
+    assert torch.equal(written_down(tensor.mT), tensor.mT)

@@ -16,8 +16,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from s2e.products import AsOneProduct
 
-OPTIONS: dict[str, Any] = {"combo_kernels": True, "shape_padding": False}
-"""Of the compiler: kernels that do not wait for each other become one; the rules of `products` have padded already."""
+OPTIONS: dict[str, Any] = {"combo_kernels": True, "combo_kernel_allow_mixed_sizes": 0, "shape_padding": False}
+"""Of the compiler: kernels that do not wait for each other become one, unless a grid would have to be as long as one of
+them and as wide as another; the rules of `products` have padded already."""
 
 _COMPILED: dict[str, Callable[..., object]] = {}
 """What was compiled in this process, by what was traced."""
