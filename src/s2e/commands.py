@@ -113,8 +113,7 @@ def _with_mended_validation(task: Task, options: SearchOptions, run: Run, watch:
     """Mend the labels of the validation part, or take those of the run that is continued."""
     written = run.read_arrays(MENDED)
     if not written:
-        watch.stage("mending validation labels", options.epochs)
-        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, on_epoch=watch.epoch)
+        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, watch=watch)
         written = {"rows": task.evaluate[VALIDATION].rows, "labels": labels}
         run.write_arrays(MENDED, written)
     return with_validation_labels(task, written["labels"])

@@ -329,8 +329,7 @@ def _search(
     if not searches:
         return {}
     if group.settings[0].prepared.validation == "noisy":  # then the group is one setting
-        watch.stage("mending validation labels", options.epochs)
-        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, on_epoch=watch.epoch)
+        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, watch=watch)
         task = with_validation_labels(task, labels)
     watch.stage(stage, epochs_left(list(searches.values()), options.epochs))
     found = search_schedules(task, list(searches.values()), on_generation=watch.generation, on_epoch=watch.epoch)

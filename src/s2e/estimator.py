@@ -5,10 +5,9 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from numbers import Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,10 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
+from s2e import estimator_checks as checks
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.classifiers import Classifier
 from s2e.data import LabelledData, default_share, hold_out
@@ -33,13 +32,15 @@ from s2e.finals import Contender, train_contenders
 from s2e.mending import mended, with_validation_labels
 from s2e.methods import method as method_of
 from s2e.networks import default_network, factory_of
+from s2e.pacing import Generation, paced, picked
+from s2e.schedules import constant
 from s2e.searching import Search as StudiedSearch
 from s2e.searching import SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
-from s2e.sizing import TRIALS, batch_size_for, epochs_for
+from s2e.sizing import ROUNDS, batch_size_for, epochs_for
 from s2e.studies import open_study, quiet_optuna
-from s2e.tasks import VALIDATION, Task
-from s2e.workplace import Unwatched, Watch
+from s2e.tasks import VALIDATION, Member, Task
+from s2e.workplace import UNWATCHED, Watch
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -57,7 +58,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     is strong.
 
     Args:
-        n_trials: schedules to try; 30 when None.
+        n_trials: schedules to try; 30 when None, or five generations of the K picked.
         network: "auto", the name of a reference network, a factory of modules without arguments, or one that is handed
             (shape of a sample, number of classes).
         epochs: T, of every training; by the number of samples when None, from 40 to 200.
@@ -67,7 +68,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp.
         sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; or Optuna's random, tpe,
             gp, cmaes or hyperband.
-        generation: schedules trained at a time, as one population.
+        generation: K, schedules trained at a time, as one population; "auto" picks as many as a GPU trains in little
+            more than the time of 6, a fifth of `n_trials` at most; on a CPU 6.
         restarts: fresh seeds of the final training; validation chooses among them.
         validation_share: of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
@@ -111,7 +113,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         method: str = "coteaching",
         space: str = "s2e",
         sampler: str = "curve",
-        generation: int = 6,
+        generation: Generation = 6,
         restarts: int = 3,
         validation_share: float | None = None,
         sparse_components: int | None = 256,
@@ -158,11 +160,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             y_val: those labels.
             refused: nothing else is taken.
         """
-        _refuse(refused)
-        self._check_parameters()
+        checks.refuse(refused)
+        checks.parameters(self)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        samples = self._validated(X, reset=True)
-        given = self._labels(y, len_of(samples))
+        samples = checks.samples(self, X)
+        given = checks.labels(self, y, samples.shape[0])
         self.classes_, labels = np.unique(given, return_inverse=True)
         if len(self.classes_) < 2:
             raise InvalidInput(f"`y` must hold at least two classes, but got only one class, {self.classes_[0]!r}.")
@@ -172,8 +174,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         with self._threads(), quiet_optuna(), self._watch() as watch:
             task = self._task(train, valid, seed)
             if self.validation_ == "noisy":
-                watch.stage("mending validation labels", task.epochs)
-                better = mended(task, learning_rate=self.learning_rate, seed=seed, on_epoch=watch.epoch)
+                better = mended(task, learning_rate=self.learning_rate, seed=seed, watch=watch)
                 task = with_validation_labels(task, better)
             found = self._search(task, seed, watch)
             final_seed = derive(seed, "final")
@@ -195,75 +196,14 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._judge(audit(Evidence.from_records(records)), records["rows"])
         return self
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that no fit can be made with, all at once; names are refused where they are looked up."""
-        wanted = {"n_trials": True, "epochs": True, "batch_size": True, "generation": False, "restarts": False}
-        problems = []
-        for name, optional in {**wanted, "sparse_components": True}.items():
-            value = getattr(self, name)
-            if not (_is_count(value) or (optional and value is None)):
-                none = " or None" if optional else ""
-                problems.append(f"`{name}` must be a whole number of at least 1{none}, but got {value!r}.")
-        rate: Any = self.learning_rate
-        if not (isinstance(rate, Real) and 0 < float(rate) < float("inf")):
-            problems.append(f"`learning_rate` must be positive and finite, but got {rate!r}.")
-        share: Any = self.validation_share
-        if share is not None and not (isinstance(share, Real) and 0 < float(share) < 1):
-            problems.append(f"`validation_share` must lie strictly between 0 and 1, or be None, but got {share!r}.")
-        if problems:
-            raise InvalidInput(" ".join(problems))
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Check samples, and bring them to one of the kinds that `features` knows."""
-        if _is_table(X) or (not reset and isinstance(getattr(self, "_features", None), TableRows)):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            if not isinstance(X, pd.DataFrame):
-                raise InvalidInput(f"`X` must be a DataFrame, as in training, but got {type(X).__name__}.")
-            if len(X) < (2 if reset else 1):
-                raise InvalidInput(f"`X` must hold at least {2 if reset else 1} rows, but got {len(X)}.")
-            return X
-        if isinstance(X, torch.Tensor):
-            X = X.detach().cpu().numpy()
-        axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
-        learnt = None if reset else self._features
-        if learnt is not None and isinstance(learnt, Images) != (axes > 2):
-            wanted = f"images of shape {learnt.shape}" if isinstance(learnt, Images) else "rows of columns"
-            raise InvalidInput(f"`X` must hold {wanted}, as in training, but got {axes} axes.")
-        pixels = axes > 2 and getattr(X, "dtype", None) == np.uint8
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=np.uint8 if pixels else (np.float64, np.float32),
-            ensure_2d=axes < 3,
-            allow_nd=True,
-            ensure_all_finite=True if sparse.issparse(X) or axes > 2 else "allow-nan",
-            ensure_min_samples=2 if reset else 1,
-        )
-
     def _inputs(self, X: Any) -> NDArray[Any]:
         """Return later samples as inputs; dense or sparse ones, whichever were learnt from."""
-        samples = self._validated(X, reset=False)
+        samples = checks.samples(self, X, learnt=self._features)
         if isinstance(self._features, SparseNumbers) and not sparse.issparse(samples):
             samples = sparse.csr_matrix(samples)
         elif isinstance(self._features, Numbers) and sparse.issparse(samples):
             samples = samples.toarray()
         return self._features.encode(samples)
-
-    def _labels(self, y: Any, samples: int) -> NDArray[Any]:
-        if y is None:
-            raise InvalidInput(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        given = column_or_1d(y, warn=True)
-        assert_all_finite(given, input_name="y")
-        if len(given) != samples:
-            raise InvalidInput(f"`y` must hold one label for each of the {samples} samples, but got {len(given)}.")
-        if missing := int(pd.isna(given).sum()):
-            raise InvalidInput(
-                f"`y` must hold a label for every sample, but {missing} are missing (None); leave these samples out."
-            )
-        check_classification_targets(given)
-        return np.asarray(given)
 
     def _fitted_features(self, samples: Any, labels: NDArray[np.int64], seed: int) -> Features:
         if isinstance(samples, pd.DataFrame):
@@ -282,7 +222,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             return hold_out(data, share, np.random.default_rng(derive(seed, "validation")))
         self.validation_ = "clean"
         inputs = self._inputs(X_val)
-        trusted = self._labels(y_val, len(inputs))
+        trusted = checks.labels(self, y_val, len(inputs))
         unknown = np.setdiff1d(trusted, self.classes_)
         if len(unknown):
             raise InvalidInput(f"`y_val` must hold classes that are in `y`, but got others: {unknown[:5].tolist()}.")
@@ -305,13 +245,17 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         )
 
     def _search(self, task: Task, seed: int, watch: Watch) -> NDArray[np.float64]:
-        self.n_trials_ = self.n_trials or TRIALS
+        def measured(sizes: Sequence[int]) -> int:
+            return picked(task, [Member(constant(1.0, task.epochs), 0, self.learning_rate)], sizes)
+
+        pace = paced(self.generation, self.n_trials, rounds=ROUNDS, pick=measured)
+        self.n_trials_ = pace.trials
         plan = SearchPlan.named(
             self.space,
             self.sampler,
             epochs=task.epochs,
-            trials=self.n_trials_,
-            generation=min(self.generation, self.n_trials_),
+            trials=pace.trials,
+            generation=min(pace.generation, pace.trials),
             learning_rate=self.learning_rate,
             seed=seed,
         )
@@ -398,39 +342,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _watch(self) -> Any:
         if not self.verbose:
-            return nullcontext(Unwatched())
+            return nullcontext(UNWATCHED)
         from rich.console import Console
 
         from s2e.progress import progress
 
         return progress(Console(stderr=True))
-
-
-def _refuse(given: dict[str, Any]) -> None:
-    """Refuse arguments of `fit` that are not taken, `sample_weight` with the reason."""
-    if given.pop("sample_weight", None) is not None:
-        raise InvalidInput(
-            "`sample_weight` must be None, but got weights: which samples count, and how much, is what the schedule "
-            "decides by their losses, and weights would change the order of these. Repeat or leave out rows instead."
-        )
-    if given:
-        raise TypeError(f"fit() got an unexpected keyword argument {next(iter(given))!r}")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
-
-
-def _is_table(X: Any) -> bool:
-    """Tell whether these are columns of several kinds, which have to be read one by one."""
-    return isinstance(X, pd.DataFrame) and not all(
-        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in X.dtypes
-    )
-
-
-def len_of(samples: Any) -> int:
-    """Return N, also of a sparse matrix."""
-    return int(samples.shape[0])
 
 
 def _names(classes: NDArray[Any]) -> tuple[str, ...]:

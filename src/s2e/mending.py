@@ -10,7 +10,6 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,23 +20,22 @@ from s2e.audit import Evidence, audit
 from s2e.finals import records_of
 from s2e.methods import Coteaching
 from s2e.seeds import derive
-from s2e.tasks import VALIDATION, Member, Progress, Task
+from s2e.tasks import VALIDATION, Member, Task
 from s2e.training import train_population
+from s2e.workplace import UNWATCHED, Watch
 
 TOLD = (0.2, 0.32, 0.44, 0.56, 0.68, 0.8)
 """Noise rates that Co-teaching is told, from one that trusts most labels to one that trusts few."""
 
 
-def mended(
-    task: Task, *, learning_rate: float, seed: int, on_epoch: Callable[[Progress], None] | None = None
-) -> NDArray[np.int64]:
+def mended(task: Task, *, learning_rate: float, seed: int, watch: Watch = UNWATCHED) -> NDArray[np.int64]:
     """Return the labels of the validation part, mended.
 
     Args:
         task: what is searched for; evaluates "valid", whose labels are as doubtful as those trained on.
         learning_rate: of every member.
         seed: decides their initial weights.
-        on_epoch: told after every epoch.
+        watch: told that this begins, and after every epoch.
     """
     members = [
         Member(
@@ -45,7 +43,8 @@ def mended(
         )
         for place, told in enumerate(TOLD)
     ]
-    trained = train_population(task, members, on_epoch=on_epoch)
+    watch.stage("mending validation labels", task.epochs)
+    trained = train_population(task, members, on_epoch=watch.epoch)
     evidence = Evidence.from_records(records_of(task, trained, range(len(members)), task.evaluate[VALIDATION]))
     return audit(evidence).suggested[len(task.train) :]
 

@@ -64,6 +64,9 @@ class Unwatched:
         """Say nothing."""
 
 
+UNWATCHED = Unwatched()
+
+
 def begin(
     command: str,
     options: Any,
