@@ -238,7 +238,7 @@ def agreement(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noq
     loaded = load("mnist", given.data_root)
     train, valid = loaded.train.take(np.arange(54_000)), loaded.train.take(np.arange(54_000, 60_000))
     noisy = apply(parse_noise("symmetric:0.5"), train, np.random.default_rng(0))
-    factory = reference_network("mlp", train.sample_shape, train.classes)
+    factory = reference_network((given.networks or ["mlp"])[0], train.sample_shape, train.classes)
     schedule = schedules.coteaching(0.5, given.epochs[0])
     population = [Member(schedule, seed) for seed in range(10)]
     accuracies = {}
@@ -276,7 +276,7 @@ def search(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: 
 
 
 def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # noqa: ARG001
-    """Draw what `scaling` measured."""
+    """Draw what `scaling` has measured."""
     from matplotlib.figure import Figure
 
     found = json.loads((given.out / "scaling.json").read_text())
