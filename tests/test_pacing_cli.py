@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from command_line import TINY, assert_refused, s2e, save
-from s2e import commands, comparison, searching
+from s2e import commands, comparison, pacing, searching
 from s2e.runs import CONFIG, Run
 from s2e.searching import SearchPlan, search_schedule
 from s2e.studies import open_study
@@ -76,7 +76,7 @@ def test_trials_that_are_given_bound_the_generation(trials: int, expected: int) 
 
 def test_a_wide_generation_is_searched_for_as_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "ROUNDS_OF_A_SEARCH", 2)
-    monkeypatch.setattr(commands, "picked", finding(8))
+    monkeypatch.setattr(pacing, "picked", finding(8))
     done = searched("run", save(), *SEARCH, "--generation", "auto")
     assert numbers("run") == (8, 16)
     assert "\nsearch, 8 at a time: 2 epochs\n" in done.stderr
@@ -91,7 +91,7 @@ def test_what_is_measured_is_one_member_of_the_search_on_its_own_task(
         seen.append((task, kinds))
         return sizes[0]
 
-    monkeypatch.setattr(commands, "picked", spy)
+    monkeypatch.setattr(pacing, "picked", spy)
     searched("run", save(), *SEARCH, "--generation", "auto", "--trials", "2", "--method", "jocor")
     ((measured_task, (kind,)),) = seen
     assert measured_task.method.name == "jocor"
@@ -134,7 +134,7 @@ def test_more_trials_of_a_picked_generation_continue_it() -> None:
 
 
 def test_a_fixed_generation_gives_the_study_of_the_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "picked", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(pacing, "picked", lambda *_: pytest.fail("measured"))
     tasks: list[Task] = []
 
     def spy(task: Task, plan: SearchPlan, *rest: Any, **named: Any) -> Any:
@@ -170,7 +170,7 @@ def test_a_generation_that_is_neither_a_number_nor_auto_is_refused_in_one_line(c
 def test_bad_input_beside_it_is_refused_before_anything_is_measured(
     arguments: list[str], mention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "picked", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(pacing, "picked", lambda *_: pytest.fail("measured"))
     assert_refused(s2e("search", save(), *SEARCH, *arguments, "--out", "run"), mention)
 
 

@@ -17,9 +17,9 @@ from s2e.devices import device_of
 from s2e.methods import check_transition
 from s2e.methods import method as method_of
 from s2e.networks import Factory, default_network, factory_of
-from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, paced, picked
+from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, paced, picked_for
 from s2e.records import Curves, Dynamics
-from s2e.schedules import check_schedule, constant
+from s2e.schedules import check_schedule
 from s2e.searching import GenerationDone, SearchPlan, search_schedule
 from s2e.seeds import derive
 from s2e.stages import train_in_stages
@@ -119,11 +119,8 @@ def search(
             seed=seed,
         )
 
-    def measured(sizes: Sequence[int]) -> int:
-        return picked(task, [Member(constant(1.0, epochs), 0, learning_rate)], sizes)
-
     planned(min)  # refuses bad names and numbers before anything is measured
-    plan = planned(measured, _begun_with(storage, study_name) if generation == AUTO else None)
+    plan = planned(picked_for(task, learning_rate), _begun_with(storage, study_name) if generation == AUTO else None)
     settings = {
         "data": fingerprint(data, held),
         "network": _described(task.network),

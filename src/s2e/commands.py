@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from s2e.finals import Contender, Final, train_contenders
 from s2e.mending import mended, with_validation_labels
 from s2e.methods import Need, check_transition, method
 from s2e.noise import read_matrix
-from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, Pace, begun_with, paced, picked
+from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, Pace, begun_with, paced, picked_for
 from s2e.preparation import Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
@@ -33,7 +32,7 @@ from s2e.searching import Search, SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
 from s2e.stages import populations_needed
 from s2e.studies import CHANGEABLE, open_study
-from s2e.tasks import VALIDATION, Member, Task
+from s2e.tasks import VALIDATION, Task
 from s2e.workplace import Place, Watch, begin, ending
 
 MENDED = "validation.npz"
@@ -80,7 +79,7 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
         raise InvalidInput(f"`restarts` must be at least 1, but got {options.restarts}.")
     if Need.SCHEDULE not in task.method.needs:
         raise InvalidInput(f"`method` must have a keep rate for its schedule to be searched, but got {options.method}.")
-    pace = _pace(options, partial(_picked, task, options), begun_with(place.out, resume=resume))
+    pace = _pace(options, picked_for(task, options.learning_rate), begun_with(place.out, resume=resume))
     plan, stage = _plan(options, pace), "search"
     if options.generation == AUTO:
         stage += f", {pace.generation} at a time"
@@ -121,11 +120,6 @@ def _with_mended_validation(task: Task, options: SearchOptions, run: Run, watch:
 
 def _pace(options: SearchOptions, pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None) -> Pace:
     return paced(options.generation, options.trials, rounds=ROUNDS_OF_A_SEARCH, pick=pick, begun=begun)
-
-
-def _picked(task: Task, options: SearchOptions, sizes: Sequence[int]) -> int:
-    everything = schedules.constant(1.0, options.epochs)
-    return picked(task, [Member(everything, 0, options.learning_rate)], sizes)
 
 
 def _plan(options: SearchOptions, pace: Pace) -> SearchPlan:

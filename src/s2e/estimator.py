@@ -5,7 +5,7 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from os import PathLike
@@ -32,14 +32,13 @@ from s2e.finals import Contender, train_contenders
 from s2e.mending import mended, with_validation_labels
 from s2e.methods import method as method_of
 from s2e.networks import default_network, factory_of
-from s2e.pacing import Generation, paced, picked
-from s2e.schedules import constant
+from s2e.pacing import Generation, paced, picked_for
 from s2e.searching import Search as StudiedSearch
 from s2e.searching import SearchPlan, epochs_left, search_schedule
 from s2e.seeds import derive
 from s2e.sizing import ROUNDS, batch_size_for, epochs_for
 from s2e.studies import open_study, quiet_optuna
-from s2e.tasks import VALIDATION, Member, Task
+from s2e.tasks import VALIDATION, Task
 from s2e.workplace import UNWATCHED, Watch
 
 if TYPE_CHECKING:
@@ -245,10 +244,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         )
 
     def _search(self, task: Task, seed: int, watch: Watch) -> NDArray[np.float64]:
-        def measured(sizes: Sequence[int]) -> int:
-            return picked(task, [Member(constant(1.0, task.epochs), 0, self.learning_rate)], sizes)
-
-        pace = paced(self.generation, self.n_trials, rounds=ROUNDS, pick=measured)
+        pick = picked_for(task, self.learning_rate)
+        pace = paced(self.generation, self.n_trials, rounds=ROUNDS, pick=pick)
         self.n_trials_ = pace.trials
         plan = SearchPlan.named(
             self.space,

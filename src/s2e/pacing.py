@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,6 +22,7 @@ import torch
 
 from s2e.errors import InvalidInput
 from s2e.runs import CONFIG, Run
+from s2e.schedules import constant
 from s2e.tasks import Member, Task
 from s2e.training import engine_steps
 
@@ -115,6 +117,11 @@ def picked(task: Task, kinds: Sequence[Member], sizes: Sequence[int]) -> int:
         return sizes[0]
     seconds = measured(task, kinds, sizes)
     return widest(seconds) if seconds else sizes[0]
+
+
+def picked_for(task: Task, learning_rate: float) -> Callable[[Sequence[int]], int]:
+    """Return what picks the generation of a search that is alone on this task."""
+    return partial(picked, task, [Member(constant(1.0, task.epochs), 0, learning_rate)])
 
 
 def widest(seconds: Mapping[int, float], *, slower: float = SLOWER) -> int:
