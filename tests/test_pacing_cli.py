@@ -102,13 +102,13 @@ def test_what_is_measured_is_one_member_of_the_search_on_its_own_task(
 def test_a_continued_search_keeps_its_generation_whatever_would_be_measured_now(again: list[str]) -> None:
     data = save()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(commands, "picked", finding(3))
+        patched.setattr(pacing, "picked", finding(3))
         never_stopped = ["search", data, *SEARCH, "--generation", "auto", "--trials", "20"]
         assert s2e(*never_stopped, "--out", "never stopped").exit_code == 0
         interrupt_in(2, patched)
         assert s2e(*never_stopped, "--out", "run").exit_code == 130
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(commands, "picked", lambda *_: pytest.fail("measured again"))
+        patched.setattr(pacing, "picked", lambda *_: pytest.fail("measured again"))
         searched("run", "--resume", *again)
     assert numbers("run") == (3, 20)
     assert study_of("run") == study_of("never stopped")
