@@ -70,9 +70,10 @@ from s2e.errors import InvalidInput, S2EError, UnreadableData
 from s2e.features import Numbers, SparseNumbers
 from s2e.noise import corrupt, parse_noise, transition_matrix
 from s2e.outcomes import csv_text
+from s2e.pacing import SIZES
 from s2e.schedules import constant
 from s2e.seeds import derive
-from s2e.sizing import TRIALS, batch_size_for, epochs_for
+from s2e.sizing import ROUNDS, batch_size_for, epochs_for
 
 Labels = NDArray[np.int64]
 
@@ -371,7 +372,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=[name for name in SETS if name != "newsgroups"])
     parser.add_argument("--noise", nargs="+", default=["symmetric:0.3", "symmetric:0.45"])
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
-    parser.add_argument("--trials", type=int, default=TRIALS, help="schedules that s2e tries")
+    parser.add_argument("--trials", type=int, default=ROUNDS * SIZES[0], help="schedules that s2e tries")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--data-home", type=Path, help="where scikit-learn keeps 20 newsgroups")
     parser.add_argument("--out", type=Path, required=True)
