@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+from alembic.util import pyfiles
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from torch import nn
@@ -24,8 +29,12 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True, scope="session")
 def _hasty() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()  # what was imported stays, and need not be looked through for garbage again and again
     event.listen(Engine, "connect", trust_the_machine)
-    yield
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pyfiles, "load_module_py", load_migrations_once(pyfiles.load_module_py))
+        yield
     event.remove(Engine, "connect", trust_the_machine)
 
 
@@ -33,6 +42,12 @@ def trust_the_machine(connection: object, _: object) -> None:
     """Do not wait for the disk: processes die here, the machine does not, and waiting is much of the time it takes."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
+
+
+def load_migrations_once(load: Callable[[str, Path], ModuleType]) -> Callable[[str, Path], ModuleType]:
+    """Read Optuna's migrations, of which each study that is opened asks but the newest, once and not for each study."""
+    read = functools.cache(load)
+    return lambda name, path: (read if Path(path).parent.name == "versions" else load)(name, path)
 
 
 TRANSITION = np.eye(4) * 0.7 + np.roll(np.eye(4), 1, axis=1) * 0.3

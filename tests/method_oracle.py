@@ -213,7 +213,9 @@ def plain_training(shared: Task, one: Member) -> Plain:
 
     def seed_draws(which: int, ahead: int) -> None:
         """Make dropout draw what it draws in the engine: by the network and its passes over batches so far."""
-        torch.manual_seed((derive(one.seed, "network", which) + 0x9E3779B97F4A7C15 * (passes + ahead)) % 2**63)
+        torch.default_generator.manual_seed(
+            (derive(one.seed, "network", which) + 0x9E3779B97F4A7C15 * (passes + ahead)) % 2**63
+        )
 
     def logits(which: int, batch: Tensor) -> Tensor:
         seed_draws(which, 0)

@@ -92,10 +92,10 @@ def farthest_by_brute_force(space, trial, before):
     if not before:
         curves = curves_of(space, pool)
         return min(pool, key=lambda point: np.linalg.norm(curves - curves_of(space, [point]), axis=1).mean())
-    best, farthest = None, -1.0
+    best, farthest, taken = None, -1.0, [curve(space, params) for params in before]
     for point in pool:
         own = curves_of(space, [point])[0]
-        nearest = min(float(np.sqrt(((own - curve(space, params)) ** 2).sum())) for params in before)
+        nearest = min(float(np.sqrt(((own - other) ** 2).sum())) for other in taken)
         if nearest > farthest:
             best, farthest = point, nearest
     return best

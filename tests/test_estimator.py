@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
-from s2e import S2EClassifier
+from s2e import S2EClassifier, pacing
 from s2e.errors import InvalidInput, S2EError
 
 QUICK = {"n_trials": 2, "epochs": 3, "restarts": 1, "random_state": 0}
@@ -219,6 +219,11 @@ def test_the_same_seed_gives_the_same_classifier_and_another_does_not(noisy, qui
     assert not np.array_equal(fitted(X, given, random_state=1).predict_proba(X), first)
 
 
+def test_a_generation_may_be_picked_and_is_searched_for_five_rounds(noisy, monkeypatch):
+    monkeypatch.setattr(pacing, "picked", lambda _task, _kinds, sizes: sizes[0] // 2)
+    assert len(fitted(noisy[0], noisy[1], n_trials=None, epochs=1, generation="auto").study_.trials) == 15
+
+
 def test_threads_are_given_back_and_change_nothing(noisy):
     X, given = noisy[0], noisy[1]
     before = torch.get_num_threads()
@@ -263,6 +268,7 @@ def test_all_bad_parameters_are_named_at_once(noisy):
         ({"method": "standard"}, "must have a keep rate"),
         ({"space": "nowhere"}, "`space` must be one of"),
         ({"sampler": "nobody"}, "`sampler` must be one of"),
+        ({"generation": "wide"}, "`generation` must be a whole number of at least 1 or auto, but got 'wide'"),
     ],
 )
 def test_a_bad_name_is_refused(noisy, changes, message):

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 EPOCHS = 20
 FAMILY = space("s2e")
-POINTS = drawn(150, FAMILY.dimension, 3)
+POINTS = drawn(90, FAMILY.dimension, 3)
 
 
 def made_up(points: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from optuna.trial import TrialState
 
 from command_line import assert_refused, s2e
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
+from s2e.experiments import tabled
 from s2e.experiments.searchers import SearchersOptions
 from s2e.experiments.tabled import Tabled
 from s2e.runs import Run
@@ -41,6 +43,14 @@ TABLED = ("random", "curve", "hyperband")
 
 work = pytest.fixture(in_an_empty_directory_without_figures, autouse=True)
 _quiet = pytest.fixture(quiet, autouse=True, scope="module")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fewer_trees() -> Iterator[None]:
+    """What is claimed does not depend on how many the model of a table has."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tabled, "TREES", 20)
+        yield
 
 
 def made_up_table(path: Path) -> str:
