@@ -16,7 +16,8 @@ from s2e.data import LabelledData
 from s2e.methods import METHODS, Coteaching, Standard
 from s2e.networks import reference_network
 from s2e.products import at_once
-from s2e.training import engine_steps, train_population
+from s2e.replay import Replayed
+from s2e.training import Trainer, engine_steps, train_population
 
 pytestmark = [
     pytest.mark.gpu,
@@ -77,6 +78,23 @@ def test_a_compiled_step_equals_a_plain_one(method, network, train_data, valid_d
     )
     assert_same(compiled, plain, exactly=False)
     np.testing.assert_allclose(compiled.dynamics.kept, plain.dynamics.kept)
+
+
+@pytest.mark.parametrize("network", [small_mlp, with_batch_norm])
+@pytest.mark.parametrize("method", METHOD_LIST, ids=lambda method: method.name)
+def test_a_generation_in_the_graphs_of_the_one_before_is_as_if_it_were_the_first(
+    method, network, train_data, valid_data, monkeypatch
+):
+    captures, real = [], Replayed._capture
+    monkeypatch.setattr(Replayed, "_capture", lambda replayed: (captures.append(1), real(replayed)))
+    shared = on_gpu(train_data, method, network=network, evaluate={"valid": valid_data})
+    trainer, generations = Trainer(shared), [[member(0.5, seed=seed), member(0.9, seed=seed + 1)] for seed in (1, 3)]
+    together = [trainer.train(members) for members in generations]
+    assert len(captures) == 2  # the step and the evaluation
+    for trained, members in zip(together, generations, strict=True):
+        alone = train_population(shared, members)
+        assert_same(trained, alone, exactly=False)
+        np.testing.assert_allclose(trained.dynamics.kept, alone.dynamics.kept)
 
 
 def test_a_compiled_step_has_few_kernels(monkeypatch):

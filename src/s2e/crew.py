@@ -6,8 +6,8 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e.data import LabelledData
+from s2e.evaluation import Evaluation, Judged
 from s2e.feed import Feed, feed
 from s2e.lockstep import CleanSamples, Lockstep, Part
 from s2e.methods import Need
@@ -31,22 +32,25 @@ WORTH_COMPILING = 300_000
 
 @dataclass(frozen=True, eq=False)
 class _Samples:
-    """What the members are trained on, on the device.
+    """What the members are trained on, and judged by, on the device.
 
     Attributes:
         batches: of the inputs, shared by all.
         labels: (P, N) of every member.
         clean: samples with right labels, where a method trains with them.
+        judged: data sets that accuracies are measured on, by name.
     """
 
     batches: Feed
     labels: Tensor
     clean: CleanSamples | None
+    judged: Mapping[str, Judged]
 
     @classmethod
     def of(cls, task: Task, members: Sequence[Member]) -> _Samples:
         batches = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
-        return cls(batches, _member_labels(task.train, members).to(task.device), _clean_samples(task, members))
+        judged = {name: Judged.of(data, task.device) for name, data in task.evaluate.items()}
+        return cls(batches, _member_labels(task.train, members).to(task.device), _clean_samples(task, members), judged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,7 @@ class Crew:
         recorder: what to remember.
         samples: what they are trained on.
         lockstep: one step of all of them.
+        evaluations: measure their accuracies, by the name of the data set.
         best: their best epochs, where the task asks for them.
     """
 
@@ -73,18 +78,14 @@ class Crew:
     recorder: Recorder
     samples: _Samples
     lockstep: Lockstep
+    evaluations: Mapping[str, Evaluation]
     best: BestEpochs | None
 
     @classmethod
     def of(cls, task: Task, members: Sequence[Member]) -> Crew:
         """Put networks, optimizer, data and records on the device."""
         owners = [member for member in members for _ in range(task.method_of(member).networks)]
-        seeds = [
-            derive(member.seed, "network", which)
-            for member in members
-            for which in range(task.method_of(member).networks)
-        ]
-        population = Population(task.network, seeds, task.device, vectorize=task.vectorize)
+        population = Population(task.network, _seeds(task, members), task.device, vectorize=task.vectorize)
         optimizer = StackedAdam(
             list(population.parameters.values()),
             [member.learning_rate for member in owners],
@@ -95,15 +96,33 @@ class Crew:
         if task.train.clean_labels is not None:
             right = samples.labels == torch.from_numpy(task.train.clean_labels).to(task.device)  # (P, N)
         recorder = Recorder(len(members), len(task.train), task.epochs, right, task.device)
-        best = BestEpochs(population, _networks(task, members)) if task.remember_best is not None else None
         lockstep = _lockstep(task, members, population, optimizer, recorder, samples, task.epochs)
-        rows = np.arange(len(members))
-        return cls(task, members, rows, population, optimizer, recorder, samples, lockstep, best)
+        evaluations = _evaluations(task, population, samples)
+        rows, best = np.arange(len(members)), _best(task, members, population)
+        return cls(task, members, rows, population, optimizer, recorder, samples, lockstep, evaluations, best)
 
     @property
     def networks(self) -> tuple[int, ...]:
         """How many networks each member has."""
         return _networks(self.task, self.members)
+
+    def serves(self, members: Sequence[Member]) -> bool:
+        """Tell whether other members differ from these in seeds and schedules alone."""
+        return len(members) == len(self.members) and all(
+            self.task.method_of(new) == self.task.method_of(old)
+            and new.learning_rate == old.learning_rate
+            and new.labels is old.labels
+            and new.transition is old.transition
+            for new, old in zip(members, self.members, strict=True)
+        )
+
+    def restart(self, members: Sequence[Member]) -> Crew:
+        """Begin anew with other members that this crew serves, in the same tensors: what was captured serves them."""
+        self.population.restart(_seeds(self.task, members))
+        self.optimizer.restart()
+        self.recorder.restart()
+        best = _best(self.task, members, self.population)
+        return replace(self, members=members, rows=np.arange(len(members)), best=best)
 
     def part(self, places: NDArray[np.int64], epochs_left: int) -> Crew:
         """Go on with some of the members, as they are now, for so many epochs."""
@@ -114,9 +133,10 @@ class Crew:
         optimizer = self.optimizer.take(rows, list(population.parameters.values()))
         recorder = self.recorder.take(places.tolist())
         best = None if self.best is None else self.best.take(places, population)
-        samples = _Samples(self.samples.batches, self.samples.labels[places.tolist()], self.samples.clean)
+        samples = replace(self.samples, labels=self.samples.labels[places.tolist()])
         lockstep = _lockstep(self.task, members, population, optimizer, recorder, samples, epochs_left)
-        return Crew(self.task, members, self.rows[places], population, optimizer, recorder, samples, lockstep, best)
+        evaluations, own = _evaluations(self.task, population, samples), self.rows[places]
+        return Crew(self.task, members, own, population, optimizer, recorder, samples, lockstep, evaluations, best)
 
     def outcome(self, curves: Curves, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Trained]:
         """Return the rows of some of the members, and what came of them."""
@@ -129,6 +149,21 @@ class Crew:
 def clean_batch_size(task: Task, clean: LabelledData) -> int:
     """V, as many clean samples as there are in a batch, or all of fewer."""
     return min(task.batch_size, len(clean))
+
+
+def _seeds(task: Task, members: Sequence[Member]) -> list[int]:
+    """Seeds of all networks, (G,)."""
+    return [
+        derive(member.seed, "network", which) for member in members for which in range(task.method_of(member).networks)
+    ]
+
+
+def _best(task: Task, members: Sequence[Member], population: Population) -> BestEpochs | None:
+    return None if task.remember_best is None else BestEpochs(population, _networks(task, members))
+
+
+def _evaluations(task: Task, population: Population, samples: _Samples) -> dict[str, Evaluation]:
+    return {name: Evaluation(population, data, use_graph=task.graph) for name, data in samples.judged.items()}
 
 
 def _networks(task: Task, members: Sequence[Member]) -> tuple[int, ...]:

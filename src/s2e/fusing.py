@@ -7,6 +7,7 @@ the same but for the contents of their tensors, such as those of two generations
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -40,6 +41,14 @@ def fused(function: Callable[[], None]) -> Callable[[], None]:
             compiled(*tensors)
 
     return run
+
+
+def warm_up() -> None:
+    """Start the processes that compile kernels for a GPU: they take seconds to start, in which a step can be traced."""
+    with suppress(ImportError):  # not a part of torch that it promises to keep
+        from torch._inductor.async_compile import maybe_warm_pool
+
+        maybe_warm_pool()
 
 
 def traced(function: Callable[[], None]) -> tuple[GraphModule, list[Tensor]]:

@@ -89,7 +89,16 @@ class Lockstep:
         self._some_rest = any(part.method.may_select_nothing for part in parts)
         self._replayed: Replayed | None = None
         if use_graph and labels.is_cuda:
+            if fuse:
+                from s2e.fusing import warm_up  # the compiler takes seconds to load, and not everyone needs it
+
+                warm_up()
             self._replayed = Replayed(self._step, fuse=lambda: fuse and population.vectorized, at_once=STEPS_AT_ONCE)
+
+    @property
+    def captured(self) -> bool:
+        """Whether the step is a CUDA graph by now, which would serve other members of the same kind as well."""
+        return self._replayed is not None and self._replayed.captured
 
     def begin_epoch(self, epoch: Epoch) -> None:
         """Set what holds during an epoch."""

@@ -82,6 +82,13 @@ class StackedAdam:
         taken.plan(self._factor, self._beta1)
         return taken
 
+    def restart(self) -> None:
+        """Forget all steps, in the same tensors."""
+        for moment in (*self._first_moments, *self._second_moments):
+            moment.zero_()
+        for group in self._groups:
+            group.go_on_after(torch.zeros(len(self._rates), dtype=torch.float64))
+
     def plan(self, factor: float, beta1: float) -> None:
         """Set what holds from now on: the factor on every learning rate, and beta1."""
         self._factor, self._beta1 = factor, beta1

@@ -66,10 +66,7 @@ class Population:
         trained = {name for name, parameter in modules[0].named_parameters() if parameter.requires_grad}
         if not trained:
             raise InvalidInput("`network` must have trainable parameters, but got a module without any.")
-        states = [dict([*module.named_parameters(), *module.named_buffers()]) for module in modules]
-        stacked = {  # contiguous even for channels-last weights: the fused optimizer reads storages, not strides
-            name: torch.stack([state[name].detach().to(device) for state in states]).contiguous() for name in states[0]
-        }
+        stacked = _stacked(modules, device)
         self.parameters = {name: stacked[name].requires_grad_() for name in stacked if name in trained}
         self.buffers = {name: stacked[name] for name in stacked if name not in trained}
         # Each network's own weights, for the loop: same storage as the stacked ones, leaves of their own.
@@ -112,6 +109,11 @@ class Population:
         taken.load({name: tensor.detach()[list(rows)] for name, tensor in self.tensors().items()})
         taken._tried, taken._forwards = self._tried, self._forwards
         return taken
+
+    def restart(self, seeds: Sequence[int]) -> None:
+        """Begin anew with networks from other seeds, in the same tensors."""
+        self.seeds, self._forwards = tuple(seeds), 0
+        self.load(_stacked([_seeded(self._factory, seed) for seed in seeds], self.device))
 
     def peek(self, rows: slice, inputs: Tensor) -> Peek:
         """Pass a batch (B, ...) through some of the networks without changing them, in training or evaluation mode."""
@@ -276,6 +278,15 @@ def _seeded(factory: Factory, seed: int) -> nn.Module:
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
+
+
+def _stacked(modules: Sequence[nn.Module], device: torch.device) -> dict[str, Tensor]:
+    """Return weights and buffers of modules as one tensor each, {name: (G, ...)}.
+
+    Contiguous even for channels-last weights: the fused optimizer reads storages, not strides.
+    """
+    states = [dict([*module.named_parameters(), *module.named_buffers()]) for module in modules]
+    return {name: torch.stack([state[name].detach().to(device) for state in states]).contiguous() for name in states[0]}
 
 
 def _change(

@@ -171,6 +171,13 @@ class Recorder:
         taken._seen[:] = self._seen
         return taken
 
+    def restart(self) -> None:
+        """Forget everything, in the same tensors; what was handed out before stays as it is."""
+        self._finite.fill_(True)
+        for sums in (self._loss, self._kept, self._agreed):
+            sums.zero_()
+        self._seen = np.zeros_like(self._seen)
+
     def begin_epoch(self, epoch: int, order: Tensor, steps: int) -> None:
         """Start an epoch of so many steps over the samples of `order` (on the CPU)."""
         stretch = epoch * self._stretches // self._epochs
@@ -226,4 +233,5 @@ class Recorder:
     def dynamics(self) -> Dynamics:
         """Return what was accumulated over all epochs."""
         loss = self._loss.view(len(self._loss), self._stretches, self._samples)
-        return Dynamics(self._seen, self._kept.cpu().numpy(), self._agreed.cpu().numpy(), loss.cpu().numpy())
+        kept, agreed, losses = (sums.to("cpu", copy=True).numpy() for sums in (self._kept, self._agreed, loss))
+        return Dynamics(self._seen, kept, agreed, losses)

@@ -42,6 +42,11 @@ class Replayed:
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by the runs in it
         self._stream = _capture_stream(torch.cuda.current_device())
 
+    @property
+    def captured(self) -> bool:
+        """Whether there is a graph to replay."""
+        return bool(self._graphs)
+
     def __call__(self, times: int = 1) -> None:
         """Run the function so many times."""
         while times > 0:

@@ -30,7 +30,7 @@ from s2e.spaces import Space, space
 from s2e.studies import drafted
 from s2e.surrogate import CurveModel, landmarks
 from s2e.tasks import VALIDATION, Member, Progress, Task
-from s2e.training import train_population
+from s2e.training import Trainer
 
 ENOUGH_TO_EXPECT = 12
 """Trials from which on a model of them says what to expect of a schedule."""
@@ -177,8 +177,10 @@ def search_schedules(
         if Need.SCHEDULE not in method.needs:
             raise InvalidInput(f"`method` must have a keep rate to search a schedule for, but got {method.name}.")
 
+    trainer = Trainer(task)
+
     def train(members: Sequence[Member], stop: Stop) -> Curves:
-        return train_population(task, members, on_epoch=on_epoch, stop=stop).curves
+        return trainer.train(members, on_epoch=on_epoch, stop=stop).curves
 
     run_generations(train, task.epochs, searches, on_generation=on_generation)
     return [best(search.study, search.plan.space, task.epochs) for search in searches]

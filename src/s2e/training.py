@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from s2e.crew import Crew, clean_batch_size
 from s2e.data import LabelledData
-from s2e.evaluation import Evaluation, Judged
 from s2e.feed import scaled
 from s2e.lockstep import Epoch
 from s2e.memory import members_that_fit, network_bytes, small_on_a_cpu
@@ -53,119 +52,158 @@ def train_population(
         on_epoch: told after every epoch.
         stop: asked after every epoch; the members it names leave the population, which goes on without their cost.
     """
-    check(task, members)
-    size = task.chunk or _planned_chunk(task, members)
-    order = _by_method(task, members)
-    parts: list[Trained] = []
-    first = 0
+    return Trainer(task).train(members, on_epoch=on_epoch, stop=stop)
 
-    def tell(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
-        progress = Progress(epoch + 1, task.epochs, places, len(order), curves)
-        if on_epoch is not None:
-            on_epoch(progress)
-        leaving = set() if stop is None else set(stop(progress))
-        return [row for row, place in enumerate(places) if place in leaving]
 
-    while first < len(order):
-        now = order[first : first + size]
+class Trainer:
+    """Trains populations of one task, one after the other; `train_population` says how.
+
+    What one population has captured on the device serves the next one where members differ in seeds and schedules
+    alone, as the generations of a search do, or the chunks of a large population.
+
+    Args:
+        task: what the members of all of them share.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._idle: Crew | None = None
+        self._planned = (0, 0)  # members, and how many of them at a time
+
+    def train(
+        self,
+        members: Sequence[Member],
+        *,
+        on_epoch: Callable[[Progress], None] | None = None,
+        stop: Callable[[Progress], Collection[int]] | None = None,
+    ) -> Trained:
+        """Train P members."""
+        task = self._task
+        check(task, members)
+        size = self._at_a_time(members)
+        order = _by_method(task, members)
+        parts: list[Trained] = []
+        first = 0
+
+        def tell(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
+            progress = Progress(epoch + 1, task.epochs, places, len(order), curves)
+            if on_epoch is not None:
+                on_epoch(progress)
+            leaving = set() if stop is None else set(stop(progress))
+            return [row for row, place in enumerate(places) if place in leaving]
+
+        while first < len(order):
+            now = order[first : first + size]
+            try:
+                with _current(task.device), _random_state_restored(task), _fast_matrix_products():
+                    parts += self._train_side_by_side(members, now, tell)
+                first += len(now)
+            except torch.OutOfMemoryError:
+                if len(now) == 1:
+                    raise
+                size = (len(now) + 1) // 2
+                log.warning("out of memory with %d members at a time; going on with %d", len(now), size)
+            if size < len(now):  # outside the handler, which keeps the failed attempt's tensors alive
+                gc.collect()
+                torch.cuda.empty_cache()
+        self._planned = (len(members), size)
+        trained = Trained.concatenate(parts)
+        return trained if order == sorted(order) else trained.take(np.argsort(order).tolist())
+
+    def _at_a_time(self, members: Sequence[Member]) -> int:
+        """Return how many members to train at once; what is idle is given up where it would be in the way."""
+        count, size = self._planned
+        if self._idle is not None and count == len(members):
+            return size
+        self._idle = None
+        if self._task.device.type == "cuda":
+            gc.collect()  # graphs of an earlier training hold memory until then
+        return self._task.chunk or _planned_chunk(self._task, members)
+
+    def _train_side_by_side(self, members: Sequence[Member], places: Sequence[int], tell: Tell) -> list[Trained]:
+        """Train the members at these places; small networks on a CPU in several threads, each with some of the members.
+
+        An operation on a small network is too short to be shared by cores (beside another busy process, waiting for
+        each other makes it many times slower), so each core takes members of its own. Whether it does depends on the
+        network and the batch, never on the number of members: the rounding of an operation depends on the threads that
+        share it, and a member must not depend on its company.
+        """
+        task, threads = self._task, torch.get_num_threads()
+        if task.device.type != "cpu" or threads == 1 or not small_on_a_cpu(task.network, _probe(task)):
+            return [self._train_chunk(members, places, tell)]
+        shares = [share.tolist() for share in np.array_split(places, min(threads, len(places)))]
+        turns = Turns(len(shares))
+
+        def train(share: int) -> Trained:
+            def tell_in_turn(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
+                with turns.mine(share):
+                    return tell(epoch, places, curves)
+
+            with turns.taken_by(share):
+                return self._train_chunk(members, shares[share], tell_in_turn)
+
+        torch.set_num_threads(1)
         try:
-            with _current(task.device), _random_state_restored(task), _fast_matrix_products():
-                parts += _train_side_by_side(task, members, now, tell)
-            first += len(now)
-        except torch.OutOfMemoryError:
-            if len(now) == 1:
-                raise
-            size = (len(now) + 1) // 2
-            log.warning("out of memory with %d members at a time; going on with %d", len(now), size)
-        if size < len(now):  # outside the handler, which keeps the failed attempt's tensors alive
+            with ThreadPoolExecutor(len(shares)) as pool:
+                training = [pool.submit(train, share) for share in range(len(shares))]
+                try:
+                    wait(training, return_when=FIRST_EXCEPTION)
+                finally:  # one has failed or all are done, or the user interrupts: nobody needs to go on
+                    turns.end()
+            problems = [problem for each in training if (problem := each.exception()) is not None]
+            for problem in sorted(problems, key=lambda problem: isinstance(problem, CancelledError)):
+                raise problem
+            return [each.result() for each in training]
+        finally:
+            torch.set_num_threads(threads)
+
+    def _train_chunk(self, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
+        """Train the members at these places, which fit the memory together; `tell` names those to stop."""
+        task = self._task
+        curves = Curves.empty(len(places), task.epochs, task.evaluate)
+        crew = self._crew([members[place] for place in places])
+        stopped: list[tuple[NDArray[np.int64], Trained]] = []
+        order = _batch_order(task, 0)
+        for epoch in range(task.epochs):
+            now = _epoch(task, epoch, crew, order)
+            crew.lockstep.begin_epoch(now)
+            crew.lockstep.run(now.steps)
+            accuracies = {name: evaluation.accuracy() for name, evaluation in crew.evaluations.items()}
+            order = _batch_order(task, epoch + 1)  # for the next one, while the device is still busy with this one
+            crew.recorder.end_epoch(epoch, curves, crew.rows)
+            for name, accuracy in accuracies.items():
+                by_member = accuracy.cpu().split(crew.networks)
+                curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in by_member]
+            if crew.best is not None and task.remember_best is not None:
+                crew.best.update(curves.accuracy[task.remember_best][crew.rows, epoch])
+            leaving = np.isin(crew.rows, tell(epoch, tuple(places), curves))
+            if leaving.any() and epoch + 1 < task.epochs:
+                stopped.append(crew.outcome(curves, np.flatnonzero(leaving)))
+                if leaving.all():
+                    break
+                crew = crew.part(np.flatnonzero(~leaving), task.epochs - epoch - 1)
+        else:
+            stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
+        self._idle = crew if crew.lockstep.captured else None
+        back = np.argsort(np.concatenate([rows for rows, _ in stopped]))
+        trained = Trained.concatenate([part for _, part in stopped])
+        return trained if len(stopped) == 1 else trained.take(back.tolist())
+
+    def _crew(self, members: Sequence[Member]) -> Crew:
+        """Put members on the device, into what is idle there where it serves them."""
+        idle, self._idle = self._idle, None
+        if idle is not None and idle.serves(members):
+            return idle.restart(members)
+        if idle is not None:
+            del idle
             gc.collect()
-            torch.cuda.empty_cache()
-    trained = Trained.concatenate(parts)
-    return trained if order == sorted(order) else trained.take(np.argsort(order).tolist())
+        return Crew.of(self._task, members)
 
 
 def _by_method(task: Task, members: Sequence[Member]) -> list[int]:
     """Return the places of the members so that those of one method stand together, methods as they first appear."""
     methods = list(dict.fromkeys(task.method_of(member) for member in members))
     return sorted(range(len(members)), key=lambda place: methods.index(task.method_of(members[place])))
-
-
-def _train_side_by_side(task: Task, members: Sequence[Member], places: Sequence[int], tell: Tell) -> list[Trained]:
-    """Train the members at these places; small networks on a CPU in several threads, each with some of the members.
-
-    An operation on a small network is too short to be shared by cores (beside another busy process, waiting for each
-    other makes it many times slower), so each core takes members of its own. Whether it does depends on the network
-    and the batch, never on the number of members: the rounding of an operation depends on the threads that share it,
-    and a member must not depend on its company.
-    """
-    threads = torch.get_num_threads()
-    if task.device.type != "cpu" or threads == 1 or not small_on_a_cpu(task.network, _probe(task)):
-        return [_train_chunk(task, members, places, tell)]
-    shares = [share.tolist() for share in np.array_split(places, min(threads, len(places)))]
-    turns = Turns(len(shares))
-
-    def train(share: int) -> Trained:
-        def tell_in_turn(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
-            with turns.mine(share):
-                return tell(epoch, places, curves)
-
-        with turns.taken_by(share):
-            return _train_chunk(task, members, shares[share], tell_in_turn)
-
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(len(shares)) as pool:
-            training = [pool.submit(train, share) for share in range(len(shares))]
-            try:
-                wait(training, return_when=FIRST_EXCEPTION)
-            finally:  # one has failed or all are done, or the user interrupts: nobody needs to go on
-                turns.end()
-        problems = [problem for each in training if (problem := each.exception()) is not None]
-        for problem in sorted(problems, key=lambda problem: isinstance(problem, CancelledError)):
-            raise problem
-        return [each.result() for each in training]
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _train_chunk(task: Task, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
-    """Train the members at these places, which fit the memory together; `tell` names those to stop."""
-    if task.device.type == "cuda":
-        gc.collect()  # graphs of an earlier training hold memory until then; once, for it takes some tenths of a second
-    curves = Curves.empty(len(places), task.epochs, task.evaluate)
-    judged = {name: Judged.of(data, task.device) for name, data in task.evaluate.items()}
-    crew = Crew.of(task, [members[place] for place in places])
-    evaluations = _evaluations(task, crew, judged)
-    stopped: list[tuple[NDArray[np.int64], Trained]] = []
-    order = _batch_order(task, 0)
-    for epoch in range(task.epochs):
-        now = _epoch(task, epoch, crew, order)
-        crew.lockstep.begin_epoch(now)
-        crew.lockstep.run(now.steps)
-        accuracies = {name: evaluation.accuracy() for name, evaluation in evaluations.items()}
-        order = _batch_order(task, epoch + 1)  # for the next one, while the device is still busy with this one
-        crew.recorder.end_epoch(epoch, curves, crew.rows)
-        for name, accuracy in accuracies.items():
-            by_member = accuracy.cpu().split(crew.networks)
-            curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in by_member]
-        if crew.best is not None and task.remember_best is not None:
-            crew.best.update(curves.accuracy[task.remember_best][crew.rows, epoch])
-        leaving = np.isin(crew.rows, tell(epoch, tuple(places), curves))
-        if leaving.any() and epoch + 1 < task.epochs:
-            stopped.append(crew.outcome(curves, np.flatnonzero(leaving)))
-            if leaving.all():
-                break
-            crew = crew.part(np.flatnonzero(~leaving), task.epochs - epoch - 1)
-            evaluations = _evaluations(task, crew, judged)
-    else:
-        stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
-    back = np.argsort(np.concatenate([rows for rows, _ in stopped]))
-    trained = Trained.concatenate([part for _, part in stopped])
-    return trained if len(stopped) == 1 else trained.take(back.tolist())
-
-
-def _evaluations(task: Task, crew: Crew, judged: Mapping[str, Judged]) -> dict[str, Evaluation]:
-    return {name: Evaluation(crew.population, data, use_graph=task.graph) for name, data in judged.items()}
 
 
 def engine_steps(task: Task, members: Sequence[Member]) -> Callable[[int], None]:
