@@ -44,6 +44,7 @@ from s2e.datasets import load
 from s2e.methods import Coteaching
 from s2e.networks import reference_network
 from s2e.noise import apply, parse_noise
+from s2e.records import STRETCHES
 from s2e.tasks import VALIDATION, Member, Task
 from s2e.training import engine_steps, train_population
 
@@ -186,12 +187,12 @@ def scaling(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
     for samples in given.samples:
         _forget()
         ends: list[float] = []
-        shared = task(network, samples, given.device, epochs=8, fuse=fuse)
-        train_population(shared, members(6, 8), on_epoch=lambda _, ends=ends: ends.append(time.perf_counter()))
+        shared = task(network, samples, given.device, epochs=STRETCHES, fuse=fuse)
+        train_population(shared, members(6, STRETCHES), on_epoch=lambda _, ends=ends: ends.append(time.perf_counter()))
         seconds, least = statistics.median(np.diff(ends).tolist()), 6 * floor * (samples // BATCH)
         by_samples.append({"samples": samples, "seconds_per_epoch": seconds, "floor": least})
         print(f"{network} {samples:6} samples: {1e3 * seconds:9.2f} ms an epoch of 6 members", flush=True)
-    for epochs in given.epochs:  # the step for these samples is compiled by now
+    for epochs in given.epochs:  # the step for these samples is compiled by now: records come in as many stretches
         _forget()
         began = time.perf_counter()
         train_population(task(network, samples, given.device, epochs=epochs, fuse=fuse), members(6, epochs))

@@ -13,7 +13,8 @@ import optuna
 import pytest
 
 from conftest import blobs
-from s2e import comparison, datasets, searching, stages
+from populations import train_searches_by
+from s2e import comparison, datasets, stages
 from s2e.comparison import CompareOptions, compare
 from s2e.ledger import Ledger
 from s2e.methods import METHODS
@@ -104,8 +105,8 @@ class Trainings:
             self.members.append(list(members))
             return train_population(task, members, **named)
 
-        for module in (stages, searching):
-            patched.setattr(module, "train_population", train)
+        patched.setattr(stages, "train_population", train)
+        train_searches_by(train, patched)
 
     @property
     def sizes(self) -> list[int]:

@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from s2e import searching
 from s2e.methods import METHODS
 from s2e.tasks import Trained
+from s2e.training import Trainer, train_population
 
 ALL_METHODS = list(METHODS.values())
 
@@ -60,6 +62,26 @@ class Stubborn(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.layer(inputs)
         return logits * 1.0 if logits.sum().item() > 0 else logits
+
+
+def train_searches_by(train, patched):
+    """Have a function train what searches train; it takes what `train_population` takes."""
+
+    class Replaced(Trainer):
+        def train(self, members, **named):
+            return train(self.task, members, **named)
+
+    patched.setattr(searching, "Trainer", Replaced)
+
+
+def tell_before_a_search_trains(told, patched):
+    """Have a function told the task and the members whenever a search is about to train some."""
+
+    def train(task, members, **named):
+        told(task, members)
+        return train_population(task, members, **named)
+
+    train_searches_by(train, patched)
 
 
 def stopping(at):

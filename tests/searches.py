@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 from conftest import blobs, small_mlp, task
-from s2e import searching
+from populations import train_searches_by
 from s2e.methods import MentorNet, Method
 from s2e.samplers import algorithm
 from s2e.searching import SearchPlan
@@ -94,7 +94,7 @@ def die(monkeypatch: pytest.MonkeyPatch, where: str, after: int, study: optuna.S
         return kept and told.study_name == study.study_name
 
     if where == "train":
-        monkeypatch.setattr(searching, "train_population", dying(train_population, after, lambda *_: True))
+        train_searches_by(dying(train_population, after, lambda *_: True), monkeypatch)
     elif where == "tell":
         monkeypatch.setattr(optuna.Study, "tell", dying(optuna.Study.tell, after, is_real))
     else:

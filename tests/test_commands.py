@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from conftest import blobs
+from populations import tell_before_a_search_trains
 from s2e import commands, schedules, searching, studies
 from s2e.commands import SearchOptions, TrainOptions
 from s2e.data import LabelledData, Splits, fingerprint
@@ -22,8 +23,7 @@ from s2e.preparation import Prepared, prepare
 from s2e.records import LAST_EPOCHS
 from s2e.runs import CONFIG, Run
 from s2e.spaces import SPACES
-from s2e.tasks import Member, Task
-from s2e.training import train_population
+from s2e.tasks import Task
 from s2e.workplace import Place
 from watches import Log
 
@@ -294,12 +294,7 @@ def test_a_training_that_diverges_is_reported_as_such_and_as_json(data: str, tmp
 
 def test_the_search_is_never_handed_the_test_part(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Task] = []
-
-    def spy(task: Task, members: list[Member], **rest: Any) -> Any:
-        seen.append(task)
-        return train_population(task, members, **rest)
-
-    monkeypatch.setattr(searching, "train_population", spy)
+    tell_before_a_search_trains(lambda task, _: seen.append(task), monkeypatch)
     commands.search(search_options(data), Place(tmp_path), Log())
     assert len(seen) == 2
     assert all(task.evaluate.keys() == {"valid"} for task in seen)

@@ -19,7 +19,8 @@ from typer.testing import Result
 
 from command_line import TINY, assert_refused, s2e, save
 from conftest import blobs
-from s2e import comparison, searching, stages
+from populations import train_searches_by
+from s2e import comparison, stages
 from s2e.figures import figure_files
 from s2e.ledger import Ledger
 from s2e.methods import METHODS
@@ -211,8 +212,8 @@ def stopped_in(population: int, patched: pytest.MonkeyPatch) -> None:
         trained += 1
         return train_population(task, members, **named)
 
-    for module in (stages, searching):
-        patched.setattr(module, "train_population", train)
+    patched.setattr(stages, "train_population", train)
+    train_searches_by(train, patched)
 
 
 @pytest.mark.parametrize("population", [1, 3])

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from command_line import TINY, assert_refused, s2e, save
-from s2e import commands, comparison, pacing, searching
+from populations import tell_before_a_search_trains, train_searches_by
+from s2e import commands, comparison, pacing
 from s2e.runs import CONFIG, Run
 from s2e.searching import SearchPlan, search_schedule
 from s2e.studies import open_study
@@ -124,7 +125,7 @@ def interrupt_in(generation: int, patched: pytest.MonkeyPatch) -> None:
         trained += 1
         return train_population(task, members, **named)
 
-    patched.setattr(searching, "train_population", train)
+    train_searches_by(train, patched)
 
 
 def test_more_trials_of_a_picked_generation_continue_it() -> None:
@@ -196,12 +197,7 @@ def picking(size: int, patched: pytest.MonkeyPatch) -> list[list[Member]]:
 def populations(patched: pytest.MonkeyPatch) -> list[int]:
     """Return how many members each generation of the searches has, as they are trained."""
     sizes: list[int] = []
-
-    def train(task: Task, members: Sequence[Member], **named: Any) -> Trained:
-        sizes.append(len(members))
-        return train_population(task, members, **named)
-
-    patched.setattr(searching, "train_population", train)
+    tell_before_a_search_trains(lambda _, members: sizes.append(len(members)), patched)
     return sizes
 
 

@@ -18,7 +18,8 @@ import optuna
 import pytest
 
 from command_line import s2e
-from s2e import datasets, searching
+from populations import train_searches_by
+from s2e import datasets
 from s2e.bench import TEST, TrainingOptions, task_of
 from s2e.errors import RunConflict
 from s2e.experiments import spaces
@@ -83,7 +84,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 
         return record
 
-    monkeypatch.setattr(searching, "train_population", recording("search"))
+    train_searches_by(recording("search"), monkeypatch)
     monkeypatch.setattr(spaces, "train_population", recording("final"))
     return seen
 

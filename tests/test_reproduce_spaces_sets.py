@@ -15,7 +15,8 @@ import optuna
 import pytest
 
 from command_line import s2e
-from s2e import datasets, searching, studies
+from populations import train_searches_by
+from s2e import datasets, studies
 from s2e.bench import TEST, TrainingOptions, task_of
 from s2e.cli.reproduce_spaces import tables
 from s2e.errors import RunConflict
@@ -59,7 +60,7 @@ def trained() -> Iterator[Populations]:
     """Record what is trained, and draw no figures."""
     seen = Populations()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(searching, "train_population", seen.training("search"))
+        train_searches_by(seen.training("search"), patched)
         patched.setattr(spaces, "train_population", seen.training("final"))
         patched.setattr(spaces, "rendered", lambda *_: b"")
         patched.setattr(studies, "check_storage", lambda _: None)  # opens every study a second time

@@ -17,6 +17,7 @@ from optuna.trial import create_trial
 from rich.console import Console
 
 from command_line import s2e
+from populations import train_searches_by
 from s2e import datasets, searching, studies
 from s2e.bench import TEST, TrainingOptions, task_of
 from s2e.cli.reproduce_spaces import recorded, tables, winner_tables
@@ -251,7 +252,7 @@ def test_a_run_begun_by_a_version_that_recorded_no_test_accuracy_goes_on_and_inv
         return train_population(replace(task, evaluate={VALIDATION: task.evaluate[VALIDATION]}), members, **rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(searching, "train_population", as_before)
+        train_searches_by(as_before, patched)
         with pytest.raises(KeyboardInterrupt):
             made(small, tmp_path / "run")
     run = made(small, tmp_path / "run", resume=True)

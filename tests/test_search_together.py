@@ -12,12 +12,11 @@ import optuna
 import pytest
 
 from conftest import blobs
-from s2e import searching
+from populations import tell_before_a_search_trains
 from s2e.errors import InvalidInput
 from s2e.methods import Coteaching, JoCoR, Standard
 from s2e.searching import Found, GenerationDone, Search, epochs_left, search_schedule, search_schedules
-from s2e.tasks import Member, Progress, Task, Trained
-from s2e.training import train_population
+from s2e.tasks import Progress
 from searches import EPOCHS, TRIALS, Death, K, a_plan, a_task, at, die, in_memory, quiet, trials
 
 _quiet = pytest.fixture(quiet, autouse=True)
@@ -73,12 +72,7 @@ def test_several_searches_together_find_exactly_what_each_finds_alone(
 
 def test_a_generation_of_every_search_is_trained_in_one_population(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-
-    def trained(task: Task, members: Sequence[Member], **named: Any) -> Trained:
-        sizes.append(len(members))
-        return train_population(task, members, **named)
-
-    monkeypatch.setattr(searching, "train_population", trained)
+    tell_before_a_search_trains(lambda _, members: sizes.append(len(members)), monkeypatch)
     told: list[GenerationDone] = []
     epochs: list[Progress] = []
     searches = several([in_memory() for _ in range(3)])
@@ -124,12 +118,7 @@ def test_a_search_that_joins_finished_ones_is_trained_without_them(
     searches = several([in_memory() for _ in range(3)])
     search_schedules(a_task(), searches[:2])
     sizes: list[int] = []
-
-    def trained(task: Task, members: Sequence[Member], **named: Any) -> Trained:
-        sizes.append(len(members))
-        return train_population(task, members, **named)
-
-    monkeypatch.setattr(searching, "train_population", trained)
+    tell_before_a_search_trains(lambda _, members: sizes.append(len(members)), monkeypatch)
     assert_found(search_schedules(a_task(), searches), each_alone[0])
     assert sizes == 5 * [K]
 

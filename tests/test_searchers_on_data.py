@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from s2e import searching
+from populations import tell_before_a_search_trains
 from s2e.bench import TrainingOptions, task_of
 from s2e.errors import RunConflict
 from s2e.experiments.searchers import SearchersOptions
@@ -19,7 +20,7 @@ from s2e.preparation import DataOptions, prepare
 from s2e.runs import Run
 from s2e.searching import TRAINED, SearchPlan, search_schedule
 from s2e.seeds import derive
-from s2e.training import train_population
+from s2e.tasks import Member, Task
 from searcher_runs import (
     NOISES,
     K,
@@ -114,17 +115,15 @@ def test_a_comparison_on_data_that_dies_is_continued_and_algorithms_may_join(
     trained: Run, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared(on_data(data, samplers=("random",)), "run")
-    generations = 0
+    generations: list[int] = []
 
-    def dying(*arguments: Any, **named: Any) -> Any:
-        nonlocal generations
-        generations += 1
-        if generations == 2:
+    def die_in_the_second(_task: Task, members: Sequence[Member]) -> None:
+        generations.append(len(members))
+        if len(generations) == 2:
             raise Death
-        return train_population(*arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(searching, "train_population", dying)
+        tell_before_a_search_trains(die_in_the_second, patched)
         with pytest.raises(Death):
             compared(on_data(data), "run", resume=True)
     assert numbers(compared(on_data(data), "run", resume=True)) == numbers(trained)

@@ -66,7 +66,7 @@ class Trainer:
     """
 
     def __init__(self, task: Task) -> None:
-        self._task = task
+        self.task = task
         self._idle: Crew | None = None
         self._planned = (0, 0)  # members, and how many of them at a time
 
@@ -78,7 +78,7 @@ class Trainer:
         stop: Callable[[Progress], Collection[int]] | None = None,
     ) -> Trained:
         """Train P members."""
-        task = self._task
+        task = self.task
         check(task, members)
         size = self._at_a_time(members)
         order = _by_method(task, members)
@@ -116,9 +116,9 @@ class Trainer:
         if self._idle is not None and count == len(members):
             return size
         self._idle = None
-        if self._task.device.type == "cuda":
+        if self.task.device.type == "cuda":
             gc.collect()  # graphs of an earlier training hold memory until then
-        return self._task.chunk or _planned_chunk(self._task, members)
+        return self.task.chunk or _planned_chunk(self.task, members)
 
     def _train_side_by_side(self, members: Sequence[Member], places: Sequence[int], tell: Tell) -> list[Trained]:
         """Train the members at these places; small networks on a CPU in several threads, each with some of the members.
@@ -128,7 +128,7 @@ class Trainer:
         network and the batch, never on the number of members: the rounding of an operation depends on the threads that
         share it, and a member must not depend on its company.
         """
-        task, threads = self._task, torch.get_num_threads()
+        task, threads = self.task, torch.get_num_threads()
         if task.device.type != "cpu" or threads == 1 or not small_on_a_cpu(task.network, _probe(task)):
             return [self._train_chunk(members, places, tell)]
         shares = [share.tolist() for share in np.array_split(places, min(threads, len(places)))]
@@ -159,7 +159,7 @@ class Trainer:
 
     def _train_chunk(self, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
         """Train the members at these places, which fit the memory together; `tell` names those to stop."""
-        task = self._task
+        task = self.task
         curves = Curves.empty(len(places), task.epochs, task.evaluate)
         crew = self._crew([members[place] for place in places])
         stopped: list[tuple[NDArray[np.int64], Trained]] = []
@@ -197,7 +197,7 @@ class Trainer:
         if idle is not None:
             del idle
             gc.collect()
-        return Crew.of(self._task, members)
+        return Crew.of(self.task, members)
 
 
 def _by_method(task: Task, members: Sequence[Member]) -> list[int]:
