@@ -302,21 +302,25 @@ def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # n
     found = json.loads((given.out / "scaling.json").read_text())
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     first, second, third = figure.subplots(1, 3)
-    for axes, rows, x, y, label in (
-        (first, found["by_members"], "members", "microseconds_per_member", "µs per step and member"),
-        (second, found["by_samples"], "samples", "seconds_per_epoch", "seconds per epoch, 6 members"),
-        (third, found["by_epochs"], "epochs", "seconds", "seconds in all, 6 members"),
+    for axes, rows, x, y, unit, label in (
+        (first, found["by_members"], "members", "microseconds_per_member", 1, "µs per step and member"),
+        (second, found["by_samples"], "samples", "seconds_per_epoch", 1e3, "ms per epoch, 6 members"),
+        (third, found["by_epochs"], "epochs", "seconds", 1, "seconds in all, 6 members"),
     ):
-        across, values, floor = ([row[name] for row in rows] for name in (x, y, "floor"))
+        across = [row[x] for row in rows]
+        values, floor = ([unit * row[name] for row in rows] for name in (y, "floor"))
         axes.plot(across, values, "o-", color="#0072b2")
         axes.plot(across, floor, "--", color="#777777")
-        axes.annotate("floor", (across[-1], floor[-1]), (0, 3), textcoords="offset points", ha="right", color="#555555")
-        axes.set(xlabel=x, ylabel=label)
-    first.set(xscale="log", yscale="log")
-    for axes in (second, third):
-        axes.set(xlim=(0, None), ylim=(0, None))
-    for axes in (first, second, third):
+        middle = (across[len(across) // 2], floor[len(floor) // 2])
+        axes.annotate("floor", middle, (4, -4), textcoords="offset points", va="top", color="#555555")
+        axes.set(xlabel=x, ylabel=label, ylim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)
+    first.set_xscale("log", base=2)
+    first.set_xticks(across := [row["members"] for row in found["by_members"]], labels=map(str, across))
+    first.minorticks_off()
+    for axes in (second, third):
+        axes.set_xlim(0, None)
+    second.xaxis.set_major_formatter("{x:,.0f}")
     for kind in ("png", "svg"):
         figure.savefig(given.out / f"scaling.{kind}", dpi=150)
     return None
