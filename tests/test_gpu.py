@@ -25,7 +25,7 @@ pytestmark = [
 ]
 CUDA = torch.device("cuda")
 METHOD_LIST = list(METHODS.values())
-KERNELS = 19
+KERNELS = 16
 """In a compiled step of six Co-teaching pairs of MNIST's MLP."""
 
 

@@ -16,7 +16,7 @@ import s2e
 ROOT = Path(s2e.__file__).parent
 
 LAYERS = [  # a module imports from its own layer and from those above it in this list
-    ["errors", "_version", "seeds", "interrupts"],
+    ["errors", "_version", "seeds", "interrupts", "written"],
     ["data", "schedules", "devices", "gaussian_process", "audit"],
     ["spaces", "noise", "sizing"],
     ["relaxation", "surrogate", "formats", "table_columns", "table_files", "images"],

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, jvp, vmap
+from torch.nn import functional
 
 from s2e.networks import cifar10_cnn, cifar100_cnn, mlp
 from s2e.population import _prepare_forward_differentiation
 from s2e.products import AsOneProduct
-from s2e.products.common import aligned, written_down
+from s2e.products.common import aligned
 from s2e.products.convolution import ENOUGH_PRODUCTS, _parts
+from s2e.written import written_down
 
 NETWORKS = 3
 
@@ -189,6 +193,43 @@ def test_aligned_sides_are_multiples_and_filled_with_zeros(length):
     assert torch.equal(filled[:, :length], tensor)
     assert not filled[:, length:].any()
     assert torch.equal(aligned(tensor.mT, dim=-1), filled.mT)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_cross_entropy_of_samples_is_torchs(scale):
+    torch.manual_seed(0)
+    labels, weights = torch.randint(0, 7, (40,)), torch.randn(40)
+    given = []
+    for rule in (nullcontext(), AsOneProduct(narrow=False)):
+        logits = (scale * torch.randn(40, 7, generator=torch.Generator().manual_seed(1))).requires_grad_()
+        with rule:
+            losses = functional.cross_entropy(logits, labels, reduction="none")
+        given.append((losses, *torch.autograd.grad((losses * weights).sum(), logits)))
+    for torchs, ours in zip(*given, strict=True):
+        torch.testing.assert_close(ours, torchs)
+
+
+def test_cross_entropy_of_a_sure_network_is_as_exact_as_torchs():
+    logits = torch.tensor([[100.0, 86.0, 0.0]])  # a sum of exponents that is nearly 1: 8.3e-7 is what counts
+    with AsOneProduct(narrow=False):
+        loss = functional.cross_entropy(logits, torch.tensor([0]), reduction="none")
+    torch.testing.assert_close(loss, functional.cross_entropy(logits, torch.tensor([0]), reduction="none"))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"reduction": "mean"},
+        {"reduction": "none", "label_smoothing": 0.1},
+        {"reduction": "none", "weight": torch.tensor([1.0, 2.0, 3.0])},
+    ],
+    ids=lambda how: " ".join(how),
+)
+def test_other_cross_entropies_are_torchs_own(how):
+    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
+    with AsOneProduct(narrow=False):
+        replaced = functional.cross_entropy(logits, labels, **how)
+    assert torch.equal(replaced, functional.cross_entropy(logits, labels, **how))
 
 
 def test_what_is_written_down_is_the_same():

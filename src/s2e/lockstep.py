@@ -18,6 +18,7 @@ from s2e.optimizer import StackedAdam
 from s2e.population import Population
 from s2e.records import Observed, Recorder
 from s2e.replay import Replayed
+from s2e.written import written_down
 
 STEPS_AT_ONCE = 8
 """Steps in the longer of the two graphs a step is captured in."""
@@ -128,7 +129,7 @@ class Lockstep:
         if self._clean is not None:
             clean_inputs, clean_index = self._clean.feed.batch()
             clean = (clean_inputs, self._clean.labels.index_select(0, clean_index))
-        labels = self._labels.index_select(1, index)  # (P, B)
+        labels = written_down(self._labels.index_select(1, index))  # (P, B)
         flat = self._population.forward(inputs, training=True)  # (G, B, C)
         by_part = flat.split([part.size * part.method.networks for part in self._parts])
         observed = []

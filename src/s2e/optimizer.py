@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from s2e.written import written_down
+
 DECAY_STARTS = 0.4
 """Share of the epochs after which the learning rate falls: epoch 80 of 200."""
 Rows: TypeAlias = Tensor | tuple[Tensor, ...]
@@ -171,8 +173,7 @@ def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
 class _AllRows:
     """All rows at once, each with its own rate and count of steps, in plain operations.
 
-    What Adam corrects for the count of steps is known before a step: it is worked out once for a row, after the step
-    before, and not for every weight.
+    What Adam corrects for the count of steps is worked out once for a row, and not for every weight.
     """
 
     def __init__(self, tensors: Sequence[Stacked], rates: Sequence[float], device: torch.device) -> None:
@@ -181,8 +182,6 @@ class _AllRows:
         self._scaled = self._rates.clone()
         self._beta1 = torch.tensor(BETA1, dtype=torch.float64, device=device)
         self._steps = torch.zeros(len(rates), dtype=torch.float64, device=device)
-        self._size = torch.zeros(len(rates), device=device)  # of the coming step, α / (1 - β₁ᵗ)
-        self._root = torch.zeros(len(rates), device=device)  # √(1 - β₂ᵗ)
         self._share = torch.zeros((), device=device)  # of the gradient in the first moment, 1 - β₁
         self.plan(1.0, BETA1)
 
@@ -193,22 +192,23 @@ class _AllRows:
     def go_on_after(self, steps: Tensor) -> None:
         """Take over the steps of all rows, (G,)."""
         self._steps.copy_(steps)
-        self._look_ahead()
 
     def plan(self, factor: float, beta1: float) -> None:
         self._scaled.copy_(factor * self._rates)
         self._beta1.fill_(beta1)
         self._share.fill_(1 - beta1)
-        self._look_ahead()
 
     def update(self, gradients: Sequence[Rows], stepping: Tensor | None) -> None:
+        coming = self._steps + 1
+        size = written_down((self._scaled / (1 - self._beta1**coming)).float())  # α / (1 - β₁ᵗ), (G,)
+        root = written_down((1 - BETA2**coming).sqrt().float())  # √(1 - β₂ᵗ), (G,)
         for (parameter, first, second), given in zip(self._tensors, gradients, strict=True):
             gradient = given if isinstance(given, Tensor) else torch.stack(given)
             across = (-1, *[1] * (parameter.ndim - 1))
             new_first = first + self._share * (gradient - first)
             new_second = second + (1 - BETA2) * (gradient * gradient - second)
-            length = new_second.sqrt() / self._root.view(across) + EPSILON
-            new = parameter - self._size.view(across) * new_first / length
+            length = new_second.sqrt() / root.view(across) + EPSILON
+            new = parameter - size.view(across) * new_first / length
             if stepping is not None:
                 takes = stepping.view(across)
                 new_first, new_second = torch.where(takes, new_first, first), torch.where(takes, new_second, second)
@@ -217,9 +217,3 @@ class _AllRows:
             second.copy_(new_second)
             parameter.copy_(new)
         self._steps += 1.0 if stepping is None else stepping
-        self._look_ahead()
-
-    def _look_ahead(self) -> None:
-        coming = self._steps + 1
-        self._size.copy_(self._scaled / (1 - self._beta1**coming))
-        self._root.copy_((1 - BETA2**coming).sqrt())

@@ -149,10 +149,12 @@ class Recorder:
 
     def __init__(self, members: int, samples: int, epochs: int, clean: Tensor | None, device: torch.device) -> None:
         self._stretches = min(STRETCHES, epochs)
-        self._samples, self._epochs, self._steps = samples, epochs, 0
+        self._samples, self._epochs = samples, epochs
+        self._steps = self._in_batches = 0  # of this epoch
         self._clean = clean
         self._finite = torch.ones(members, dtype=torch.bool, device=device)
-        self._sums = torch.zeros(5, members, device=device)  # loss, correct, kept, precision, steps with a pick
+        # Of this epoch, means over networks: loss, samples predicted right, samples kept, precision, steps with a pick.
+        self._sums = torch.zeros(5, members, device=device)
         self._first = torch.zeros(1, dtype=torch.int64, device=device)  # where this stretch begins in `_loss`
         self._loss = torch.zeros(members, self._stretches * samples, device=device)
         self._kept = torch.zeros(members, samples, device=device)
@@ -184,7 +186,7 @@ class Recorder:
         self._seen[stretch, order.numpy()] += 1
         self._first.fill_(stretch * self._samples)
         self._sums.zero_()
-        self._steps = steps
+        self._steps, self._in_batches = steps, len(order)
 
     def record(self, index: Tensor, parts: Sequence[Observed]) -> None:
         """Add one step of all members.
@@ -199,20 +201,19 @@ class Recorder:
             loss = objective.loss.detach()  # (p, M)
             correct = (predicted == labels.unsqueeze(1)).float()  # (p, M, B)
             selected = objective.selected.float()  # (p, M, B)
-            means = [loss.mean(dim=1), correct.mean(dim=(1, 2)), selected.mean(dim=(1, 2))]
+            picks = selected.sum(dim=-1)  # (p, M)
+            seen = [loss, correct.sum(dim=-1), picks]
             if right is not None:
                 clean = right[first : first + len(loss)].unsqueeze(1)  # (p, 1, B)
-                picks = selected.sum(dim=-1)  # (p, M)
-                precision = (selected * clean).sum(dim=-1) / picks.clamp(min=1)
-                means += [precision.mean(dim=1), (picks > 0).float().mean(dim=1)]
-            rows.append(torch.stack(means))
-            samples.append(torch.stack([sums.sum(dim=1) for sums in (objective.sample_losses, selected, correct)]))
+                seen += [(selected * clean).sum(dim=-1) / picks.clamp(min=1), (picks > 0).float()]
+            rows.append(torch.stack(seen).mean(dim=-1))
+            samples.append([sums.sum(dim=1) for sums in (objective.sample_losses, selected, correct)])  # (p, B) each
             finite.append(loss.isfinite().all(dim=1))
             first += len(loss)
-        means_of_all = torch.cat(rows, dim=1)  # (3 or 5, P)
+        means_of_all = _joined(rows, dim=1)  # (3 or 5, P)
         self._sums[: len(means_of_all)] += means_of_all
-        self._finite &= torch.cat(finite)
-        losses, kept, agreed = torch.cat(samples, dim=1)  # (P, B) each
+        self._finite &= _joined(finite)
+        losses, kept, agreed = (_joined(each) for each in zip(*samples, strict=True))  # (P, B) each
         self._loss.index_add_(1, index + self._first, losses)
         self._kept.index_add_(1, index, kept)
         self._agreed.index_add_(1, index, agreed)
@@ -222,8 +223,8 @@ class Recorder:
         places = np.arange(len(self._finite)) if rows is None else rows
         loss, correct, kept, precision, picked = self._sums.double().cpu().numpy()
         curves.loss[places, epoch] = loss / self._steps
-        curves.train_accuracy[places, epoch] = correct / self._steps
-        curves.kept[places, epoch] = kept / self._steps
+        curves.train_accuracy[places, epoch] = correct / self._in_batches
+        curves.kept[places, epoch] = kept / self._in_batches
         if self._clean is not None:
             known = picked > 0
             curves.label_precision[places[known], epoch] = precision[known] / picked[known]
@@ -235,3 +236,7 @@ class Recorder:
         loss = self._loss.view(len(self._loss), self._stretches, self._samples)
         kept, agreed, losses = (sums.to("cpu", copy=True).numpy() for sums in (self._kept, self._agreed, loss))
         return Dynamics(self._seen, kept, agreed, losses)
+
+
+def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), dim=dim)

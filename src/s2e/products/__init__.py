@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from s2e.products.convolution import conv2d
 from s2e.products.linear import linear
+from s2e.products.losses import cross_entropy
 from s2e.products.normalisation import batch_norm
 from s2e.products.pooling import max_pool2d
 
@@ -54,4 +55,5 @@ _RULES: dict[Any, Callable[..., Tensor | None]] = {
     functional.conv2d: conv2d,
     functional.max_pool2d: max_pool2d,
     functional.batch_norm: batch_norm,
+    functional.cross_entropy: cross_entropy,
 }

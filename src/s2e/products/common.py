@@ -37,32 +37,3 @@ def aligned(tensor: Tensor, dim: int, to: int = ALIGNED) -> Tensor:
     missing = -tensor.shape[dim] % to
     after = tensor.ndim - 1 - dim % tensor.ndim
     return functional.pad(tensor, (0, 0) * after + (0, missing)) if missing else tensor
-
-
-class _WrittenDown(torch.autograd.Function):
-    """A tensor that the compiler puts into memory once, instead of working it out anew for every reader.
-
-    Strides speak of memory, so there has to be some.
-    """
-
-    @staticmethod
-    def forward(tensor: Tensor) -> Tensor:
-        size = tensor.shape
-        return tensor.flatten().as_strided(size, [size[dim + 1 :].numel() for dim in range(len(size))])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing."""
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ARG004
-        return _WrittenDown.forward(gradient)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:  # noqa: ARG004
-        return tangent.clone()
-
-
-def written_down(tensor: Tensor) -> Tensor:
-    """Return the same, to be put into memory in the order of its axes; its gradient, too."""
-    return _WrittenDown.apply(tensor)  # type: ignore[no-untyped-call,no-any-return]

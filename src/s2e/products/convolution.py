@@ -14,7 +14,8 @@ from torch._C._functorch import is_batchedtensor
 from torch.nn import functional
 
 from s2e.products import at_once
-from s2e.products.common import ByRule, Dims, aligned, first, written_down
+from s2e.products.common import ByRule, Dims, aligned, first
+from s2e.written import written_down
 
 FEW_CHANNELS = 16
 """Convolutions of at most so many input channels are products over patches: libraries run such groups one by one."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._C._functorch import is_batchedtensor
 
 from s2e.products.common import ByRule, Dims, aligned, first
+from s2e.written import written_down
 
 
 def linear(narrow: torch.dtype, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
@@ -39,10 +40,13 @@ class _Linear(ByRule):
         else:
             lead = own.shape[1:-1]
             batch = own.reshape(networks, -1, features)  # (G, n, I)
-            product = _OwnProduct.apply(aligned(weight, dim=1), batch)[..., :outputs]  # type: ignore[no-untyped-call]
+            product = _OwnProduct.apply(aligned(weight, dim=1), batch)  # type: ignore[no-untyped-call]
         if bias is not None:
-            product = product + first(bias, in_dims[2]).unsqueeze(-2)
-        return product.reshape(networks, *lead, outputs), 0
+            added = first(bias, in_dims[2])  # (G, O)
+            if product.shape[-1] > outputs:  # filled up like the product: both take their gradients from one that is
+                added = written_down(aligned(added, dim=1, to=product.shape[-1]))
+            product = product + added.unsqueeze(-2)
+        return product[..., :outputs].reshape(networks, *lead, outputs), 0
 
 
 class _SharedProduct(torch.autograd.Function):

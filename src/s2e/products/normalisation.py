@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_batchedtensor
 
-from s2e.products.common import ByRule, Dims, first, written_down
+from s2e.products.common import ByRule, Dims, first
+from s2e.written import written_down
 
 
 def batch_norm(
