@@ -195,6 +195,35 @@ def test_what_does_not_fit_the_memory_ends_the_measurement_and_not_the_command(
     assert measured(a_task(), [member()]) == {}
 
 
+def test_a_step_that_is_compiled_is_timed_at_the_ends_and_read_off_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(monkeypatch, lambda members: 40e-6 + members * 5e-6)
+    seconds = measured(a_task(fuse=True), [member()])
+    assert seconds == pytest.approx({size: 40e-6 + size * 5e-6 for size in SIZES})
+    assert [len(population) for population in device.populations] == [6, 32]
+    assert widest(seconds) == 8
+
+
+@pytest.mark.parametrize(
+    ("fit", "timed", "known"), [(16, [6, 32, 24, 16], 4), (6, [6, 32, 24, 16, 12, 8], 1), (5, [6], 0)]
+)
+def test_of_what_is_compiled_the_widest_that_fits_is_an_end(
+    fit: int, timed: list[int], known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch, lambda members: members * 1e-6, fit=fit)
+    assert measured(a_task(fuse=True), [member()]) == pytest.approx({size: size * 1e-6 for size in SIZES[:known]})
+    assert [len(population) for population in device.populations] == timed
+
+
+@pytest.mark.parametrize(("epochs", "compiled"), [(4, False), (50_000, True)])
+def test_what_is_timed_is_compiled_where_the_training_will_be(
+    epochs: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Task] = []
+    monkeypatch.setattr(pacing, "_seconds_of_a_step", lambda task, _: asked.append(task) or 1e-3)
+    measured(a_task(epochs=epochs), [member()], [6])
+    assert [task.fuse for task in asked] == [compiled]
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"), [({}, 6), ({6: 1.0}, 6), ({6: 1.0, 8: 1.1, 12: 1.3}, 8)], ids=["none fits", "one", "some"]
 )

@@ -146,6 +146,13 @@ class Crew:
         return self.rows[places], trained if len(places) == len(self.members) else trained.take(places.tolist())
 
 
+def worth_compiling(task: Task, networks: int, epochs: int) -> bool:
+    """Tell whether the step of so many networks, taken for so many epochs, is to be compiled on a GPU."""
+    if task.fuse is not None:
+        return task.fuse
+    return epochs * (len(task.train) // task.batch_size) * networks >= WORTH_COMPILING
+
+
 def clean_batch_size(task: Task, clean: LabelledData) -> int:
     """V, as many clean samples as there are in a batch, or all of fewer."""
     return min(task.batch_size, len(clean))
@@ -182,7 +189,6 @@ def _lockstep(
     """Make one step of everything, to be taken for so many epochs."""
     parts = _parts(task, members)
     clean = samples.clean if any(Need.CLEAN_SAMPLES in part.method.needs for part in parts) else None
-    steps = epochs * (len(task.train) // task.batch_size)
     return Lockstep(
         population,
         parts,
@@ -192,7 +198,7 @@ def _lockstep(
         recorder,
         clean=clean,
         use_graph=task.graph,
-        fuse=steps * len(population) >= WORTH_COMPILING if task.fuse is None else task.fuse,
+        fuse=worth_compiling(task, len(population), epochs),
     )
 
 

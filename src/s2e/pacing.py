@@ -18,8 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 
+from s2e.crew import worth_compiling
 from s2e.errors import InvalidInput
 from s2e.runs import CONFIG, Run
 from s2e.schedules import constant
@@ -45,7 +47,8 @@ LEAST = 2
 """The fewest points a generation is narrowed to: the paper's steps compare the points of one."""
 
 WARM_UP_STEPS = 5
-"""Steps before those that are timed: libraries choose their kernels in the first, then the step is captured."""
+"""Steps before those that are timed: libraries choose their kernels in the first, then the step is compiled and
+captured."""
 STEPS = 10
 """Steps timed together, so that waiting for the device once hardly counts."""
 TIMINGS = 5
@@ -135,19 +138,46 @@ def measured(
 ) -> dict[int, float]:
     """Return the seconds that a step of each generation takes, up to the first that is too slow or does not fit.
 
+    A step that is going to be compiled is compiled here, too, for it takes a fraction of the time, and another fraction
+    for every K. That takes some ten seconds for each, so only the narrowest and the widest that fits are timed; what
+    is between them lies close to a line.
+
     It leaves torch's random state and the memory as they were. Arguments are those of `picked` and `widest`.
     """
-    seconds: dict[int, float] = {}
+    networks = sizes[0] * sum(task.method_of(kind).networks for kind in kinds)
+    timed = replace(task, fuse=worth_compiling(task, networks, task.epochs))
+
+    def step_takes(size: int) -> float | None:
+        seconds = _seconds_of_a_step(timed, [replace(kind, seed=seed) for kind in kinds for seed in range(size)])
+        _free()  # here, where nothing refers to the population any more
+        return seconds
+
     with _apart(task.device):
-        for size in sizes:
-            step_takes = _seconds_of_a_step(task, [replace(kind, seed=seed) for kind in kinds for seed in range(size)])
-            _free()  # here, where nothing refers to the population any more
-            if step_takes is None:
-                break
-            seconds[size] = step_takes
-            if step_takes > slower * seconds[sizes[0]]:
-                break
+        return _by_the_ends(step_takes, sizes) if timed.fuse else _one_by_one(step_takes, sizes, slower)
+
+
+def _one_by_one(step_takes: Callable[[int], float | None], sizes: Sequence[int], slower: float) -> dict[int, float]:
+    seconds: dict[int, float] = {}
+    for size in sizes:
+        takes = step_takes(size)
+        if takes is None:
+            break
+        seconds[size] = takes
+        if takes > slower * seconds[sizes[0]]:
+            break
     return seconds
+
+
+def _by_the_ends(step_takes: Callable[[int], float | None], sizes: Sequence[int]) -> dict[int, float]:
+    narrowest = step_takes(sizes[0])
+    if narrowest is None:
+        return {}
+    for last in reversed(range(1, len(sizes))):
+        widest_takes = step_takes(sizes[last])
+        if widest_takes is not None:
+            ends = (sizes[0], sizes[last]), (narrowest, widest_takes)
+            return {size: float(np.interp(size, *ends)) for size in sizes[: last + 1]}
+    return {sizes[0]: narrowest}
 
 
 def _seconds_of_a_step(task: Task, members: Sequence[Member]) -> float | None:
@@ -156,7 +186,7 @@ def _seconds_of_a_step(task: Task, members: Sequence[Member]) -> float | None:
     None where it does not fit the memory.
     """
     try:
-        run = engine_steps(replace(task, fuse=False), members)  # to compile for every size would take minutes
+        run = engine_steps(task, members)
         run(WARM_UP_STEPS)
         timings: list[float] = []
         _wait_for(task.device)
