@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -129,7 +130,7 @@ class Trainer:
         share it, and a member must not depend on its company.
         """
         task, threads = self.task, torch.get_num_threads()
-        if task.device.type != "cpu" or threads == 1 or not small_on_a_cpu(task.network, _probe(task)):
+        if task.device.type != "cpu" or threads == 1 or not self._small:
             return [self._train_chunk(members, places, tell)]
         shares = [share.tolist() for share in np.array_split(places, min(threads, len(places)))]
         turns = Turns(len(shares))
@@ -156,6 +157,10 @@ class Trainer:
             return [each.result() for each in training]
         finally:
             torch.set_num_threads(threads)
+
+    @cached_property
+    def _small(self) -> bool:
+        return small_on_a_cpu(self.task.network, _probe(self.task))
 
     def _train_chunk(self, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
         """Train the members at these places, which fit the memory together; `tell` names those to stop."""
