@@ -17,17 +17,14 @@ with an empty cache first, in a process of its own, and then once more.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
 import platform
 import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -35,12 +32,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from floors import Rates, measured_rates, work
+from measuring import (
+    BATCH,
+    CLASSES,
+    SHAPES,
+    cold_and_cached,
+    float32_proper,
+    forget,
+    kernels_per_step,
+    made_up,
+    members,
+    step_seconds,
+    task,
+    wait,
+)
 from s2e import schedules, training
-from s2e.data import LabelledData
 from s2e.datasets import load
+from s2e.drawing import rendered, settings
 from s2e.methods import Coteaching
 from s2e.networks import reference_network
 from s2e.noise import apply, parse_noise
@@ -48,9 +58,6 @@ from s2e.records import STRETCHES
 from s2e.tasks import VALIDATION, Member, Task
 from s2e.training import engine_steps, train_population
 
-SHAPES = {"mlp": (1, 28, 28), "cifar10-cnn": (3, 32, 32), "cifar100-cnn": (3, 32, 32)}
-CLASSES = {"mlp": 10, "cifar10-cnn": 10, "cifar100-cnn": 100}
-BATCH = 128
 TARGETS = [  # network, members, what the target is for, microseconds
     ("mlp", 6, "step", 80.0),
     ("mlp", 64, "member", 5.0),
@@ -58,60 +65,8 @@ TARGETS = [  # network, members, what the target is for, microseconds
     ("cifar10-cnn", 96, "member", 30.0),
     ("cifar100-cnn", 6, "network", 500.0),
 ]
-
-
 READY_IN = 20.0
 """Seconds until the first compiled step, at most."""
-
-
-def made_up(shape: tuple[int, ...], samples: int, classes: int = 10) -> LabelledData:
-    """Random pixels and labels."""
-    generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 256, size=(samples, *shape), dtype=np.uint8)
-    labels = generator.integers(0, classes, size=samples)
-    return LabelledData(pixels, labels, tuple(str(label) for label in range(classes)), clean_labels=labels)
-
-
-def members(count: int, epochs: int = 1) -> list[Member]:
-    """Co-teaching with keep rates from 0.3 to 0.9."""
-    rates = np.linspace(0.3, 0.9, count)
-    return [Member(schedules.constant(float(rate), epochs), seed) for seed, rate in enumerate(rates)]
-
-
-def task(network: str, samples: int, device: torch.device, **changes: Any) -> Task:
-    """Co-teaching of a reference network on made-up data, for an epoch unless changed."""
-    train = made_up(SHAPES[network], samples, CLASSES[network])
-    factory = reference_network(network, train.sample_shape, train.classes)
-    settings = {"evaluate": {}, "epochs": 1, "batch_size": BATCH, "device": device, **changes}
-    return Task(train, factory, Coteaching(), **settings)
-
-
-def step_seconds(run: Callable[[int], None], device: torch.device, *, at_least: float = 0.3) -> float:
-    """Return the time of a step: the median of five stretches, each of some tenths of a second."""
-    run(16)
-    _wait(device)
-    began = time.perf_counter()
-    run(16)
-    _wait(device)
-    count = max(16, int(16 * at_least / (time.perf_counter() - began)) // 16 * 16)
-    times = []
-    for _ in range(5):
-        _wait(device)
-        began = time.perf_counter()
-        run(count)
-        _wait(device)
-        times.append((time.perf_counter() - began) / count)
-    return statistics.median(times)
-
-
-def kernels_per_step(run: Callable[[int], None]) -> float | None:
-    """Count what a GPU is given to do in a step; None on a CPU."""
-    if not torch.cuda.is_available():
-        return None
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        run(16)
-        torch.cuda.synchronize()
-    return sum(row.count for row in seen.key_averages() if row.device_time_total > 0) / 16
 
 
 # The parts
@@ -126,12 +81,12 @@ def steps(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
     for network, count, per, target in TARGETS:
         if given.networks and network not in given.networks:
             continue
-        _forget()
+        forget()
         shared = task(network, 12_800, given.device, fuse=True)
         began = time.perf_counter()
         run = engine_steps(shared, members(count))
         run(16)
-        _wait(given.device)
+        wait(given.device)
         ready = time.perf_counter() - began
         seconds = step_seconds(run, given.device)
         narrow = 2 if network != "mlp" else 4
@@ -163,7 +118,7 @@ def ready(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: A
     rows = []
     for network in given.networks or SHAPES:
         command = [sys.executable, __file__, "until-ready", "--networks", network, "--members", "6"]
-        cold, cached = (float(done.stdout.split()[-1]) for _, done in _cold_and_cached(command))
+        cold, cached = (float(done.stdout.split()[-1]) for _, done in cold_and_cached(command))
         rows.append({"network": network, "seconds": cold, "seconds_cached": cached, "target": READY_IN})
         print(f"{network:14}{cold:6.1f} s, cached {cached:.1f} s, of {READY_IN:g} s", flush=True)
     return {"rows": rows}
@@ -178,14 +133,14 @@ def scaling(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
     floor = 2 * needed.seconds(rates)  # of a step and member
     by_members, by_samples, by_epochs = [], [], []
     for count in given.members:
-        _forget()
+        forget()
         run = engine_steps(task(network, 12_800, given.device, fuse=fuse), members(count))
         seconds = step_seconds(run, given.device)
         by_members.append({"members": count, "microseconds_per_member": 1e6 * seconds / count, "floor": 1e6 * floor})
         print(f"{network} {count:5} members: {1e6 * seconds / count:9.2f} µs a step and member", flush=True)
         del run
     for samples in given.samples:
-        _forget()
+        forget()
         ends: list[float] = []
         shared = task(network, samples, given.device, epochs=STRETCHES, fuse=fuse)
         train_population(shared, members(6, STRETCHES), on_epoch=lambda _, ends=ends: ends.append(time.perf_counter()))
@@ -193,7 +148,7 @@ def scaling(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
         by_samples.append({"samples": samples, "seconds_per_epoch": seconds, "floor": least})
         print(f"{network} {samples:6} samples: {1e3 * seconds:9.2f} ms an epoch of 6 members", flush=True)
     for epochs in given.epochs:  # the step for these samples is compiled by now: records come in as many stretches
-        _forget()
+        forget()
         began = time.perf_counter()
         train_population(task(network, samples, given.device, epochs=epochs, fuse=fuse), members(6, epochs))
         seconds, least = time.perf_counter() - began, 6 * floor * (samples // BATCH) * epochs
@@ -208,7 +163,7 @@ def epoch(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: A
     fuse = given.device.type == "cuda"
     shared = task("mlp", samples, given.device, fuse=fuse)
     seconds = step_seconds(engine_steps(shared, members(6)), given.device)
-    _forget()
+    forget()
     valid = made_up(SHAPES["mlp"], samples // 9)
     ends: list[float] = []
     whole = task("mlp", samples, given.device, fuse=fuse, epochs=epochs, evaluate={VALIDATION: valid})
@@ -225,7 +180,7 @@ def memory(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: 
     rows = []
     for count in (6, 32, 96):
         if given.device.type == "cuda":
-            _forget()
+            forget()
             torch.cuda.reset_peak_memory_stats()
             engine_steps(task("mlp", 12_800, given.device, fuse=False), members(count))(16)
             peak = torch.cuda.max_memory_allocated()
@@ -267,10 +222,8 @@ def agreement(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noq
             noisy, factory, Coteaching(), {VALIDATION: valid}, epochs=given.epochs[0], device=given.device,
             fuse=fuse, graph=fuse, vectorize=True,
         )  # fmt: skip
-        fast = training._fast_matrix_products
-        training._fast_matrix_products = fast if fuse else nullcontext  # type: ignore[assignment]
-        accuracies[name] = train_population(shared, population).curves.last(VALIDATION)
-        training._fast_matrix_products = fast
+        with nullcontext() if fuse else float32_proper():
+            accuracies[name] = train_population(shared, population).curves.last(VALIDATION)
         print(f"{name:9} {accuracies[name].mean():.4%} ± {accuracies[name].std(ddof=1):.4%} over ten seeds", flush=True)
     gap = accuracies["compiled"] - accuracies["float32"]
     error = gap.std(ddof=1) / np.sqrt(len(gap))
@@ -287,7 +240,7 @@ def search(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: 
             "--generation", str(generation), "--data-root", str(given.data_root), "--out", "{scratch}/run",
         ]  # fmt: skip
         times = []
-        for seconds, _ in _cold_and_cached(command):
+        for seconds, _ in cold_and_cached(command):
             times.append(seconds)
             print(f"60 trials of 200 epochs, {generation} at a time: {seconds:.1f} s of {target:g} s", flush=True)
         cold, cached = times
@@ -297,9 +250,17 @@ def search(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: 
 
 def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # noqa: ARG001
     """Draw what `scaling` has measured."""
+    found = json.loads((given.out / "scaling.json").read_text())
+    with settings():
+        figure = _scaling_figure(found)
+    for kind in ("png", "svg"):
+        (given.out / f"scaling.{kind}").write_bytes(rendered(figure, kind))
+    return None
+
+
+def _scaling_figure(found: dict[str, Any]) -> Any:
     from matplotlib.figure import Figure
 
-    found = json.loads((given.out / "scaling.json").read_text())
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     first, second, third = figure.subplots(1, 3)
     for axes, rows, x, y, unit, label in (
@@ -314,35 +275,16 @@ def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # n
         middle = (across[len(across) // 2], floor[len(floor) // 2])
         axes.annotate("floor", middle, (4, -4), textcoords="offset points", va="top", color="#555555")
         axes.set(xlabel=x, ylabel=label, ylim=(0, None))
-        axes.spines[["top", "right"]].set_visible(False)
     first.set_xscale("log", base=2)
     first.set_xticks(across := [row["members"] for row in found["by_members"]], labels=map(str, across))
     first.minorticks_off()
     for axes in (second, third):
         axes.set_xlim(0, None)
     second.xaxis.set_major_formatter("{x:,.0f}")
-    for kind in ("png", "svg"):
-        figure.savefig(given.out / f"scaling.{kind}", dpi=150)
-    return None
+    return figure
 
 
 PARTS = {each.__name__: each for each in (steps, ready, scaling, epoch, memory, agreement, search, draw)}
-
-
-def _cold_and_cached(command: Sequence[str]) -> Iterator[tuple[float, subprocess.CompletedProcess[str]]]:
-    """Run a command twice, with nothing compiled before and with all of it; "{scratch}" is a fresh folder each time."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {
-            **os.environ,
-            "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-            "TRITON_CACHE_DIR": f"{cache}/triton",
-        }
-        for _ in range(2):
-            with tempfile.TemporaryDirectory() as scratch:
-                filled = [part.replace("{scratch}", scratch) for part in command]
-                began = time.perf_counter()
-                done = subprocess.run(filled, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-                yield time.perf_counter() - began, done
 
 
 @contextmanager
@@ -350,7 +292,7 @@ def _room_for(count: int, shared: Task, device: torch.device) -> Iterator[None]:
     """Leave memory for so many members only: truly on a GPU, by what the planning is told on a CPU."""
     before = training.members_that_fit
     if device.type == "cuda":
-        _forget()
+        forget()
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.reset_peak_memory_stats()
         train_population(shared, members(count, shared.epochs))
@@ -378,18 +320,8 @@ def _until_ready(network: str, count: int, device: torch.device) -> None:
     torch.zeros(1, device=device)
     began = time.perf_counter()
     engine_steps(shared, members(count))(16)
-    _wait(device)
+    wait(device)
     print(time.perf_counter() - began)
-
-
-def _forget() -> None:
-    gc.collect()
-    torch.cuda.empty_cache()
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def main() -> None:

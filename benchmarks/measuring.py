@@ -1,0 +1,117 @@
+"""What `speed.py` measures with: populations on made-up data, the time of a step, fresh processes and fresh caches."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from s2e import schedules, training
+from s2e.data import LabelledData
+from s2e.methods import Coteaching
+from s2e.networks import reference_network
+from s2e.tasks import Member, Task
+
+SHAPES = {"mlp": (1, 28, 28), "cifar10-cnn": (3, 32, 32), "cifar100-cnn": (3, 32, 32)}
+CLASSES = {"mlp": 10, "cifar10-cnn": 10, "cifar100-cnn": 100}
+BATCH = 128
+
+
+def made_up(shape: tuple[int, ...], samples: int, classes: int = 10) -> LabelledData:
+    """Random pixels and labels."""
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, size=(samples, *shape), dtype=np.uint8)
+    labels = generator.integers(0, classes, size=samples)
+    return LabelledData(pixels, labels, tuple(str(label) for label in range(classes)), clean_labels=labels)
+
+
+def members(count: int, epochs: int = 1) -> list[Member]:
+    """Co-teaching with keep rates from 0.3 to 0.9."""
+    rates = np.linspace(0.3, 0.9, count)
+    return [Member(schedules.constant(float(rate), epochs), seed) for seed, rate in enumerate(rates)]
+
+
+def task(network: str, samples: int, device: torch.device, **changes: Any) -> Task:
+    """Co-teaching of a reference network on made-up data, for an epoch unless changed."""
+    train = made_up(SHAPES[network], samples, CLASSES[network])
+    factory = reference_network(network, train.sample_shape, train.classes)
+    settings = {"evaluate": {}, "epochs": 1, "batch_size": BATCH, "device": device, **changes}
+    return Task(train, factory, Coteaching(), **settings)
+
+
+def step_seconds(run: Callable[[int], None], device: torch.device, *, at_least: float = 0.3) -> float:
+    """Return the time of a step: the median of five stretches, each of some tenths of a second."""
+    run(16)
+    wait(device)
+    began = time.perf_counter()
+    run(16)
+    wait(device)
+    count = max(16, int(16 * at_least / (time.perf_counter() - began)) // 16 * 16)
+    times = []
+    for _ in range(5):
+        wait(device)
+        began = time.perf_counter()
+        run(count)
+        wait(device)
+        times.append((time.perf_counter() - began) / count)
+    return statistics.median(times)
+
+
+def kernels_per_step(run: Callable[[int], None]) -> float | None:
+    """Count what a GPU is given to do in a step; None on a CPU."""
+    if not torch.cuda.is_available():
+        return None
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        run(16)
+        torch.cuda.synchronize()
+    return sum(row.count for row in seen.key_averages() if row.device_time_total > 0) / 16
+
+
+def cold_and_cached(command: Sequence[str]) -> Iterator[tuple[float, subprocess.CompletedProcess[str]]]:
+    """Run a command twice, with nothing compiled before and with all of it; "{scratch}" is a fresh folder each time."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
+            "TRITON_CACHE_DIR": f"{cache}/triton",
+        }
+        for _ in range(2):
+            with tempfile.TemporaryDirectory() as scratch:
+                filled = [part.replace("{scratch}", scratch) for part in command]
+                began = time.perf_counter()
+                done = subprocess.run(filled, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+                yield time.perf_counter() - began, done
+
+
+@contextmanager
+def float32_proper() -> Iterator[None]:
+    """Keep products and convolutions from the tensor cores' tf32."""
+    products, convolutions = training._fast_matrix_products, torch.backends.cudnn.allow_tf32
+    training._fast_matrix_products = nullcontext  # type: ignore[assignment]
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        training._fast_matrix_products, torch.backends.cudnn.allow_tf32 = products, convolutions
+
+
+def forget() -> None:
+    """Give the memory of earlier populations back."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def wait(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
