@@ -64,14 +64,19 @@ class Stubborn(nn.Module):
         return logits * 1.0 if logits.sum().item() > 0 else logits
 
 
-def train_searches_by(train, patched):
-    """Have a function train what searches train; it takes what `train_population` takes."""
+def train_by(module, train, patched):
+    """Have a function train what a module's trainers train; it takes what `train_population` takes."""
 
     class Replaced(Trainer):
         def train(self, members, **named):
             return train(self.task, members, **named)
 
-    patched.setattr(searching, "Trainer", Replaced)
+    patched.setattr(module, "Trainer", Replaced)
+
+
+def train_searches_by(train, patched):
+    """Have a function train what searches train."""
+    train_by(searching, train, patched)
 
 
 def tell_before_a_search_trains(told, patched):

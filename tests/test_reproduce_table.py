@@ -14,7 +14,8 @@ from typer.testing import Result
 
 from command_line import assert_refused, s2e, save
 from conftest import blobs
-from s2e import datasets
+from populations import train_by
+from s2e import bench, datasets
 from s2e.bench import TrainingOptions, task_of
 from s2e.experiments import promising as promising_module
 from s2e.experiments import table as module
@@ -95,7 +96,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trainings:
         seen.append(len(members))
         return train_population(task, members, **rest)
 
-    monkeypatch.setattr(module, "train_population", record)
+    train_by(bench, record, monkeypatch)
     return seen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from s2e.networks import default_network, reference_network
 from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 from s2e.seeds import derive
 from s2e.tasks import VALIDATION, Member, Task, check
+from s2e.training import Trainer
 
 TEST = "test"
 """Name under which a final training evaluates the test part."""
@@ -78,6 +80,11 @@ class Bench:
     task: Task
     labels: dict[str, NDArray[np.int64]]
     test: LabelledData | None
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """Trains populations of the task one after the other."""
+        return Trainer(self.task)
 
     def fingerprint(self) -> str:
         """Tell what a search is handed from other data: the labels of every setting, and validation."""

@@ -22,7 +22,6 @@ from s2e.schedule_table import ScheduleTable, drawn, rounded, score
 from s2e.seeds import derive
 from s2e.spaces import Space, space
 from s2e.tasks import VALIDATION, Member
-from s2e.training import train_population
 from s2e.workplace import Place, Watch, begin, ending
 
 NOISES = ("symmetric:0.2", "symmetric:0.5", "pair:0.45")
@@ -191,7 +190,7 @@ def _with(table: ScheduleTable, found: dict[str, NDArray[np.float64]]) -> Schedu
 
 def _accuracy(on: Bench, members: Sequence[Member], watch: Watch) -> NDArray[np.float64]:
     """Train members and return their validation accuracies by epoch, (P, T); 0 where one diverged."""
-    curves = train_population(on.task, members, on_epoch=watch.epoch).curves
+    curves = on.trainer.train(members, on_epoch=watch.epoch).curves
     return np.where(curves.diverged[:, None], 0.0, curves.accuracy[VALIDATION])
 
 
