@@ -150,7 +150,7 @@ class Recorder:
     def __init__(self, members: int, samples: int, epochs: int, clean: Tensor | None, device: torch.device) -> None:
         self._stretches = min(STRETCHES, epochs)
         self._samples, self._epochs = samples, epochs
-        self._steps = self._in_batches = 0  # of this epoch
+        self._steps = self._in_batches = 0  # of this epoch: steps, and samples in all of them
         self._clean = clean
         self._finite = torch.ones(members, dtype=torch.bool, device=device)
         # Of this epoch, means over networks: loss, samples predicted right, samples kept, precision, steps with a pick.
@@ -202,11 +202,11 @@ class Recorder:
             correct = (predicted == labels.unsqueeze(1)).float()  # (p, M, B)
             selected = objective.selected.float()  # (p, M, B)
             picks = selected.sum(dim=-1)  # (p, M)
-            seen = [loss, correct.sum(dim=-1), picks]
+            by_network = [loss, correct.sum(dim=-1), picks]
             if right is not None:
                 clean = right[first : first + len(loss)].unsqueeze(1)  # (p, 1, B)
-                seen += [(selected * clean).sum(dim=-1) / picks.clamp(min=1), (picks > 0).float()]
-            rows.append(torch.stack(seen).mean(dim=-1))
+                by_network += [(selected * clean).sum(dim=-1) / picks.clamp(min=1), (picks > 0).float()]
+            rows.append(torch.stack(by_network).mean(dim=-1))
             samples.append([sums.sum(dim=1) for sums in (objective.sample_losses, selected, correct)])  # (p, B) each
             finite.append(loss.isfinite().all(dim=1))
             first += len(loss)

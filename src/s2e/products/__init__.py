@@ -1,8 +1,9 @@
 """Layers of G networks as one product, where vectorising them operation by operation would be slow.
 
-Inside `vmap` a rule here replaces torch's own for the layers that take the time of a training step. The rules are
-plain differentiable operations, written for a compiler. They see to the order of numbers in memory: gradients come out
-of their products as what they belong to lies there, and images have their channels last.
+Inside `vmap` a rule here replaces torch's own for the layers that take the time of a training step; there is one for
+the loss, too, which is taken of all networks at once anyway. The rules are plain differentiable operations, written
+for a compiler. They see to the order of numbers in memory: gradients come out of their products as what they belong to
+lies there, and images have their channels last.
 
 | name | shape | what |
 |---|---|---|
@@ -30,7 +31,7 @@ __all__ = ["AsOneProduct"]
 
 
 class AsOneProduct(TorchFunctionMode):
-    """While this is active, layers inside `vmap` follow the rules of this module.
+    """While this is active, layers inside `vmap`, and the loss, follow the rules of this module.
 
     Args:
         narrow: convolutions, and the products that make gradients of shared inputs' weights, multiply in bfloat16 (and
