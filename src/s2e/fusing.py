@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from s2e.kernel_times import timed_in_graphs
 from s2e.products import AsOneProduct
 
 OPTIONS: dict[str, Any] = {"combo_kernels": True, "combo_kernel_allow_mixed_sizes": 0, "shape_padding": False}
@@ -37,7 +38,7 @@ def fused(function: Callable[[], None]) -> Callable[[], None]:
     compiled = _COMPILED[key]
 
     def run() -> None:
-        with torch.no_grad():
+        with torch.no_grad(), timed_in_graphs():
             compiled(*tensors)
 
     return run

@@ -1,4 +1,4 @@
-"""How large a network is: how many members fit a device at once, and whether a core should take members of its own."""
+"""What fits a device: members at once, a captured step; and whether a network is small enough for a core of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ TENSORS_PER_PARAMETER = 4
 TEMPORARIES = 2
 """Activations are counted this often: once kept, once for the gradients that pass through them."""
 PROBE_SAMPLES = 8
+ROOM_TO_CAPTURE = 1.5
+"""Times the memory of a run that must be free before it is captured."""
 SMALL_FLOPS = 2e7
 """A forward pass of fewer floating-point operations is not worth sharing; the MLP on MNIST has 5e7."""
 
@@ -71,3 +73,12 @@ def members_that_fit(member_bytes: int, device: torch.device, members: int) -> i
     if free is None:
         return members
     return max(1, min(members, int(USABLE_SHARE * free) // max(1, member_bytes)))
+
+
+def room_to_capture() -> bool:
+    """Tell whether the memory a run has needed for itself is free once more: what is captured has a pool of its own.
+
+    To be asked beforehand: a capture that runs out of memory leaves the allocator in a state it does not recover from.
+    """
+    needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+    return torch.cuda.mem_get_info()[0] >= ROOM_TO_CAPTURE * needed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeAlias
@@ -21,6 +22,7 @@ Stacked: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """A parameter and its two moments, (G, ...) each."""
 
 BETA1, BETA1_IN_DECAY, BETA2, EPSILON = 0.9, 0.1, 0.999, 1e-8
+LOG_BETA2 = math.log(BETA2)
 
 
 def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
@@ -179,8 +181,8 @@ class _AllRows:
     def __init__(self, tensors: Sequence[Stacked], rates: Sequence[float], device: torch.device) -> None:
         self._tensors = tensors
         self._rates = torch.tensor(rates, dtype=torch.float64, device=device)
-        self._scaled = self._rates.clone()
-        self._beta1 = torch.tensor(BETA1, dtype=torch.float64, device=device)
+        self._scaled = torch.zeros(len(rates), device=device)
+        self._log_beta1 = torch.zeros((), dtype=torch.float64, device=device)
         self._steps = torch.zeros(len(rates), dtype=torch.float64, device=device)
         self._share = torch.zeros((), device=device)  # of the gradient in the first moment, 1 - β₁
         self.plan(1.0, BETA1)
@@ -195,13 +197,13 @@ class _AllRows:
 
     def plan(self, factor: float, beta1: float) -> None:
         self._scaled.copy_(factor * self._rates)
-        self._beta1.fill_(beta1)
+        self._log_beta1.fill_(math.log(beta1))
         self._share.fill_(1 - beta1)
 
     def update(self, gradients: Sequence[Rows], stepping: Tensor | None) -> None:
         coming = self._steps + 1
-        size = written_down((self._scaled / (1 - self._beta1**coming)).float())  # α / (1 - β₁ᵗ), (G,)
-        root = written_down((1 - BETA2**coming).sqrt().float())  # √(1 - β₂ᵗ), (G,)
+        size = written_down(self._scaled / _correction(self._log_beta1, coming))  # α / (1 - β₁ᵗ), (G,)
+        root = written_down(_correction(LOG_BETA2, coming).sqrt())  # √(1 - β₂ᵗ), (G,)
         for (parameter, first, second), given in zip(self._tensors, gradients, strict=True):
             gradient = given if isinstance(given, Tensor) else torch.stack(given)
             across = (-1, *[1] * (parameter.ndim - 1))
@@ -217,3 +219,8 @@ class _AllRows:
             second.copy_(new_second)
             parameter.copy_(new)
         self._steps += 1.0 if stepping is None else stepping
+
+
+def _correction(log_beta: Tensor | float, steps: Tensor) -> Tensor:
+    """The share of a moment that as many steps have filled, 1 - βᵗ; a power in float64 is what a GPU is slow at."""
+    return -torch.expm1(log_beta * steps).float()

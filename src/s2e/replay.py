@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 from s2e.errors import first_line
+from s2e.memory import room_to_capture
 
 log = logging.getLogger(__name__)
 
 WARM_UP_RUNS = 3
 """Runs before capture, so that libraries choose their kernels and allocate what they keep."""
-ROOM_TO_CAPTURE = 1.5
-"""Times the memory of an eager run that must be free before it is captured."""
 
 
 class Replayed:
@@ -75,7 +74,8 @@ class Replayed:
     def _capture(self) -> None:
         """Capture the function, or find out that it has to go on without."""
         torch.cuda.synchronize()
-        if not _room_to_capture():
+        torch.cuda.empty_cache()
+        if not room_to_capture():
             self._give_up("too little memory is left for one")
             return
         pool = torch.cuda.graph_pool_handle()  # for all graphs: they never run at the same time
@@ -145,16 +145,6 @@ def _nothing_collected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _room_to_capture() -> bool:
-    """Tell whether the memory a step needs for itself is there once more: a captured step has a pool of its own.
-
-    Asked beforehand: a capture that runs out of memory leaves the allocator in a state it does not recover from.
-    """
-    needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
-    torch.cuda.empty_cache()
-    return torch.cuda.mem_get_info()[0] >= ROOM_TO_CAPTURE * needed
 
 
 @cache
