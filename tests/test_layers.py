@@ -26,6 +26,7 @@ LAYERS = [  # a module imports from its own layer and from those above it in thi
     ["datasets", "networks"],
     ["methods"],
     ["population", "feed", "optimizer", "memory", "records", "products"],
+    ["kernel_times"],
     ["fusing"],
     ["replay"],
     ["lockstep", "tasks", "turns", "evaluation"],
