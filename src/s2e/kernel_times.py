@@ -23,10 +23,11 @@ def timed_in_graphs() -> Iterator[None]:
     """Have the compiler time what it tries on a GPU as it will run; where that cannot be, it goes on as before."""
     try:
         from torch._inductor.runtime.benchmarking import benchmarker
-    except ImportError:  # not a part of torch that it promises to keep
+
+        by_launches = benchmarker.benchmark_gpu
+    except (ImportError, AttributeError):  # not a part of torch that it promises to keep
         yield
         return
-    by_launches = benchmarker.benchmark_gpu
 
     def in_a_graph(run: Callable[[], Any], *args: Any, **settings: Any) -> Any:
         return _milliseconds(run) if _capturable() else by_launches(run, *args, **settings)
