@@ -9,8 +9,9 @@ INSTALLED := $(VENV)/.installed
 run: install
 	$(BIN)/s2e search digits --noise pair:0.45 --epochs 100 --trials 30
 
+# A process for each core, up to four; each keeps to one thread.
 test: lint types
-	$(BIN)/pytest
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lint: install
 	$(BIN)/ruff format --check .
