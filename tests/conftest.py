@@ -27,6 +27,12 @@ from s2e.tasks import Member, Task
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Run one after the other where there is a GPU to share: some tests time it, some fill it."""
+    return 1 if torch.cuda.is_available() else None
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _hasty() -> Iterator[None]:
     gc.collect()
