@@ -103,6 +103,7 @@ def steps(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:
             "target": {"per": per, "microseconds": target, "reached": value <= target, "measured": value},
         }
         rows.append(row)
+        given.write({"rows": rows})
         reached = "reached" if value <= target else "NOT reached"
         print(
             f"{network:14}{count:8}{1e6 * seconds:11.1f}{1e6 * seconds / count:10.2f}{1e6 * floor:8.2f}"
@@ -120,6 +121,7 @@ def ready(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: A
         command = [sys.executable, __file__, "until-ready", "--networks", network, "--members", "6"]
         cold, cached = (float(done.stdout.split()[-1]) for _, done in cold_and_cached(command))
         rows.append({"network": network, "seconds": cold, "seconds_cached": cached, "target": READY_IN})
+        given.write({"rows": rows})
         print(f"{network:14}{cold:6.1f} s, cached {cached:.1f} s, of {READY_IN:g} s", flush=True)
     return {"rows": rows}
 
@@ -245,6 +247,7 @@ def search(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: 
             print(f"60 trials of 200 epochs, {generation} at a time: {seconds:.1f} s of {target:g} s", flush=True)
         cold, cached = times
         rows.append({"generation": generation, "seconds": cold, "seconds_cached": cached, "target": target})
+        given.write({"rows": rows})
     return {"rows": rows}
 
 
@@ -344,9 +347,6 @@ def main() -> None:
         return
     on_cuda = given.device.type == "cuda"
     rates = measured_rates(given.device) if given.part in ("steps", "scaling") else Rates(1.0, 1.0)
-    found = PARTS[given.part](given, rates)
-    if found is None or given.out is None:
-        return
     about = {
         "device": torch.cuda.get_device_name(given.device) if on_cuda else platform.processor() or "cpu",
         "threads": torch.get_num_threads(),
@@ -354,8 +354,16 @@ def main() -> None:
         "batch": BATCH,
         "rates": asdict(rates) if rates.bandwidth > 1 else None,
     }
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / f"{given.part}.json").write_text(json.dumps({**about, **found}, indent=2) + "\n")
+
+    def write(found: dict[str, Any]) -> None:
+        if given.out is not None:
+            given.out.mkdir(parents=True, exist_ok=True)
+            (given.out / f"{given.part}.json").write_text(json.dumps({**about, **found}, indent=2) + "\n")
+
+    given.write = write  # for parts of many rows, which write each as it comes
+    found = PARTS[given.part](given, rates)
+    if found is not None:
+        write(found)
 
 
 if __name__ == "__main__":
