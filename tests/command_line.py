@@ -1,7 +1,10 @@
-"""What tests of the command line share: running it in this process, small files, and what a refusal looks like."""
+"""What tests of the command line share: running it, small files, and what a refusal looks like."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,15 @@ from s2e.cli import app
 
 TINY = ["--epochs", "3", "--batch-size", "32"]
 TINY_SEARCH = [*TINY, "--trials", "4", "--generation", "2", "--restarts", "1", "--sampler", "random"]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def process(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
+    """Run the program as a user does, in a process of its own."""
+    command = [sys.executable, "-m", "s2e", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=where, timeout=60, check=False)
 
 
 def s2e(*arguments: str) -> Result:

@@ -56,6 +56,13 @@ def load_migrations_once(load: Callable[[str, Path], ModuleType]) -> Callable[[s
     return lambda name, path: (read if Path(path).parent.name == "versions" else load)(name, path)
 
 
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 TRANSITION = np.eye(4) * 0.7 + np.roll(np.eye(4), 1, axis=1) * 0.3
 """What `blobs` does to its labels; for methods that need it."""
 

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from s2e import searching
+from s2e import crew, searching
 from s2e.methods import METHODS
+from s2e.population import Population
 from s2e.tasks import Trained
 from s2e.training import Trainer, train_population
 
@@ -96,3 +97,17 @@ def stopping(at):
         return [place for place in progress.places if at.get(place) == progress.epoch]
 
     return stop
+
+
+def trained_with_states(task, members, patched):
+    """Train members; return with them the state of all networks after every epoch."""
+    built, states = [], []
+
+    class Kept(Population):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            built.append(self)
+
+    patched.setattr(crew, "Population", Kept)
+    trained = train_population(task, members, on_epoch=lambda _: states.append(built[-1].state()))
+    return trained, states

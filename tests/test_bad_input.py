@@ -30,15 +30,10 @@ from s2e.spaces import SPACES
 from s2e.studies import open_study
 from s2e.tasks import Progress, Task
 
+pytestmark = pytest.mark.usefixtures("work")
+
 EPOCHS = 2
 TRAIN = ["--method", "standard", *TINY]
-
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 # Options that cannot be used

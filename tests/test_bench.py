@@ -17,14 +17,9 @@ from s2e.networks import default_network
 from s2e.preparation import DataOptions, Prepared, prepare
 from s2e.tasks import VALIDATION
 
+pytestmark = pytest.mark.usefixtures("work")
+
 NOISES = ("pair:0.4", "symmetric:0.3", "pair:0.1")
-
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

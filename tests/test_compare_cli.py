@@ -28,6 +28,8 @@ from s2e.runs import CONFIG, Run
 from s2e.tasks import Member, Task, Trained
 from s2e.training import train_population
 
+pytestmark = pytest.mark.usefixtures("work")
+
 TINY_COMPARISON = [*TINY, "--seeds", "2", "--trials", "2", "--generation", "1", "--sampler", "random"]
 TINY_COMPARISON += ["--space", "coteaching"]
 TWO_NOISES = ["--noise", "pair:0.4", "--noise", "symmetric:0.3"]
@@ -35,11 +37,9 @@ PATIENCE_S = 60
 
 
 @pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory, and draw figures only where they are looked at."""
-    monkeypatch.chdir(tmp_path)
+def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw figures only where they are looked at."""
     monkeypatch.setattr(comparison, "figure_files", lambda _: {})
-    return tmp_path
 
 
 def right(name: str = "right.npz") -> str:

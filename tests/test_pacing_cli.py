@@ -19,13 +19,13 @@ from s2e.tasks import Member, Task, Trained
 from s2e.training import train_population
 from test_compare_cli import TWO_NOISES, right, tables
 
+pytestmark = pytest.mark.usefixtures("work")
+
 
 @pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory, and draw no figures."""
-    monkeypatch.chdir(tmp_path)
+def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figures."""
     monkeypatch.setattr(comparison, "figure_files", lambda _: {})
-    return tmp_path
 
 
 # A search

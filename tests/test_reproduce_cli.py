@@ -13,12 +13,7 @@ from s2e.cli import reproduce
 from s2e.errors import InvalidInput
 from s2e.experiments import convergence
 
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("work")
 
 
 def test_reproduce_writes_or_prints_the_numbers_of_the_convergence_claims() -> None:

@@ -29,6 +29,8 @@ from s2e.spaces import space
 from s2e.tasks import VALIDATION, Member, Task, Trained
 from s2e.training import train_population
 
+pytestmark = pytest.mark.usefixtures("work")
+
 FAMILY, EPOCHS, SEED = space("s2e"), 4, 5
 NOISES = ("symmetric:0.2", "pair:0.45")
 TOGETHER, PARTS, ROUNDS = 6, 6, 2  # 10 draws and 3 · 2 repeats, 3 under each noise at a time
@@ -44,11 +46,6 @@ def made(*arguments: str) -> Result:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save(str(tmp_path_factory.mktemp("data") / "own.npz"), y_train=blobs().clean_labels)
-
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from conftest import TRANSITION, blobs, member, small_mlp, task
-from s2e import crew, stages
+from populations import trained_with_states
+from s2e import stages
 from s2e.data import LabelledData
 from s2e.methods import Coteaching, ForwardCorrection, MentorNet, Standard
-from s2e.population import BestEpochs, Population
 from s2e.stages import estimated_transitions, populations_needed, predictions, train_in_stages
 from s2e.tasks import Member, Progress, Task, Trained
 from s2e.training import train_population
@@ -45,26 +45,17 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.members: list[list[Member]] = []
         self.tasks: list[Task] = []
-        self.built: list[Population] = []
-        built = self.built
-
-        class Kept(Population):
-            def __init__(self, *arguments: Any, **named: Any) -> None:
-                super().__init__(*arguments, **named)
-                built.append(self)
+        self._patched = monkeypatch
 
         def trained(task: Task, members: Sequence[Member], **named: Any) -> Trained:
             self.tasks.append(task)
             self.members.append(list(members))
             return train_population(task, members, **named)
 
-        monkeypatch.setattr(crew, "Population", Kept)
         monkeypatch.setattr(stages, "train_population", trained)
 
     def states_of(self, task: Task, members: Sequence[Member]) -> tuple[Trained, list[dict[str, Tensor]]]:
-        states: list[dict[str, Tensor]] = []
-        trained = train_population(task, members, on_epoch=lambda _: states.append(self.built[-1].state()))
-        return trained, states
+        return trained_with_states(task, members, self._patched)
 
 
 @pytest.fixture
@@ -371,62 +362,3 @@ def test_pixels_are_scaled_before_they_are_predicted() -> None:
     scaled = torch.from_numpy(images).float() / 255
     expected = probabilities(network(), trained.state, 0, scaled)
     np.testing.assert_allclose(predictions(given, trained.state)[0], expected, rtol=1e-4, atol=1e-6)
-
-
-# The weights of the best epoch
-
-
-def assert_rows_equal(found: dict[str, Tensor], row: int, expected: dict[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(found[name][row], tensor[row]), name
-
-
-def test_networks_of_a_member_are_kept_together_as_they_were_at_its_best_score() -> None:
-    population = Population(with_batch_norm, [0, 1, 2], CPU)
-    best = BestEpochs(population, [2, 1])
-    states = []
-    nan = float("nan")
-    for scores in ([0.5, 0.1], [0.4, 0.3], [0.5, 0.2], [0.7, 0.3], [nan, nan], [0.6, 0.31]):
-        for tensor in population.tensors().values():
-            tensor.data += 1
-        states.append(population.state())
-        best.update(np.array(scores))
-    for row in (0, 1):
-        assert_rows_equal(best.state(), row, states[3])
-    assert_rows_equal(best.state(), 2, states[5])
-
-
-def test_of_equal_epochs_the_first_is_kept() -> None:
-    population = Population(small_mlp, [0], CPU)
-    best = BestEpochs(population, [1])
-    states = []
-    for _ in range(2):
-        for tensor in population.tensors().values():
-            tensor.data += 1
-        states.append(population.state())
-        best.update(np.array([0.0]))  # nothing right is still better than nothing trained
-    first = states[0]
-    assert_rows_equal(best.state(), 0, first)
-
-
-@pytest.mark.parametrize("chunk", [None, 1, 2])
-def test_a_training_remembers_the_weights_of_each_members_best_epoch(watched: Watched, chunk: int | None) -> None:
-    members = [a_member(Coteaching(), 0), a_member(Coteaching(), 1), a_member(Coteaching(), 2)]
-    given = a_task(remember_best="valid", chunk=chunk)
-    trained = train_population(given, members)
-    assert trained.best_state is not None
-    _, states = watched.states_of(a_task(), members)
-    epochs = [int(np.argmax(curve)) for curve in trained.curves.accuracy["valid"]]
-    assert len({*epochs, EPOCHS - 1}) > 2  # not all alike, and not all at the end
-    for place, epoch in enumerate(epochs):
-        for row in (2 * place, 2 * place + 1):
-            assert_rows_equal(trained.best_state, row, states[epoch])
-
-
-def test_remembering_changes_nothing_else() -> None:
-    members = [a_member(Coteaching(), 0), a_member(PLAIN, 1)]
-    plain, remembering = (train_population(a_task(remember_best=name), members) for name in (None, "valid"))
-    assert plain.best_state is None
-    for place in range(2):
-        assert_same_training(remembering, place, plain.take([place]))
