@@ -48,24 +48,25 @@ from rich.console import Console
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
-from s2e import commands, schedules
+from s2e import schedules
 from s2e._version import __version__
-from s2e.auditing import audit_run
-from s2e.bench import TrainingOptions
-from s2e.data import LabelledData
-from s2e.devices import device_of
+from s2e.audit.run_audit import audit_run
+from s2e.data.preparing import prepare
+from s2e.data.samples import LabelledData
+from s2e.engine.devices import device_of
+from s2e.engine.task import Member, Task
+from s2e.engine.training import train_population
+from s2e.engine.two_stage import predictions
 from s2e.errors import InvalidInput, S2EError
 from s2e.methods import Standard
-from s2e.networks import reference_network
-from s2e.outcomes import csv_text
-from s2e.preparation import prepare
-from s2e.progress import progress
-from s2e.runs import Run
+from s2e.networks.factories import reference_network
+from s2e.runs.directory import Run
+from s2e.runs.session import Place, Watch
 from s2e.seeds import derive
-from s2e.stages import predictions
-from s2e.tasks import Member, Task
-from s2e.training import train_population
-from s2e.workplace import Place, Watch
+from s2e.workflows import search as commands
+from s2e.workflows.bench import TrainingOptions
+from s2e.workflows.outcomes import csv_text
+from s2e.workflows.progress import progress
 
 OURS, TOLD, THEIRS = "s2e", "s2e, told", "cleanlab"
 UNSEARCHED = "coteaching:0.5"

@@ -35,13 +35,13 @@ from numpy.typing import NDArray
 
 from plain_methods import BATCH, KEEP_RATE, LEARNING_RATE, PLAIN, Given, Step, drawn
 from s2e import schedules
-from s2e.data import LabelledData
-from s2e.devices import device_of
+from s2e.data.samples import LabelledData
+from s2e.engine.devices import device_of
+from s2e.engine.task import VALIDATION, Member, Progress, Task
+from s2e.engine.training import engine_steps
+from s2e.engine.two_stage import train_in_stages
 from s2e.methods import METHODS, Standard
-from s2e.networks import reference_network
-from s2e.stages import train_in_stages
-from s2e.tasks import VALIDATION, Member, Progress, Task
-from s2e.training import engine_steps
+from s2e.networks.factories import reference_network
 
 CLASSES = 10
 SIDE, SQUARE = 28, 10

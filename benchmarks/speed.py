@@ -48,15 +48,16 @@ from measuring import (
     task,
     wait,
 )
-from s2e import schedules, training
-from s2e.datasets import load
-from s2e.drawing import rendered, settings
+from s2e import schedules
+from s2e.data.loading import load
+from s2e.data.noise import apply, parse_noise
+from s2e.engine import training
+from s2e.engine.curves import STRETCHES
+from s2e.engine.task import VALIDATION, Member, Task
+from s2e.engine.training import engine_steps, train_population
 from s2e.methods import Coteaching
-from s2e.networks import reference_network
-from s2e.noise import apply, parse_noise
-from s2e.records import STRETCHES
-from s2e.tasks import VALIDATION, Member, Task
-from s2e.training import engine_steps, train_population
+from s2e.networks.factories import reference_network
+from s2e.plots.drawing import rendered, settings
 
 TARGETS = [  # network, members, what the target is for, microseconds
     ("mlp", 6, "step", 80.0),

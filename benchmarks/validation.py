@@ -26,10 +26,10 @@ import optuna
 import torch
 
 from s2e import __version__
-from s2e.commands import SearchOptions, search
-from s2e.outcomes import csv_text, noise_title
-from s2e.records import LAST_EPOCHS
-from s2e.workplace import Place, Unwatched
+from s2e.engine.curves import LAST_EPOCHS
+from s2e.runs.session import Place, Unwatched
+from s2e.workflows.outcomes import csv_text, noise_title
+from s2e.workflows.search import SearchOptions, search
 
 WAYS: dict[str, dict[str, Any]] = {
     "clean": {"validation": "clean"},

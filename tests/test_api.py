@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 import s2e
-from conftest import blobs, small_mlp
-from s2e import pacing
 from s2e.errors import InvalidInput, RunConflict
+from s2e.studies import generation_size
+from small_tasks import blobs, small_mlp
 
 TRAIN, VALID = blobs(192), blobs(96, wrong=0.0, seed=1)
 SMALL = {"network": small_mlp, "trials": 6, "generation": 3, "epochs": 3, "batch_size": 32}
@@ -91,15 +91,15 @@ def test_a_picked_generation_is_kept_when_its_study_is_continued(tmp_path, monke
         return picked
 
     auto = {**SMALL, "generation": "auto", "trials": 35, "sampler": "random", "learning_rate": 0.01}
-    monkeypatch.setattr(pacing, "picked", finds(7))
+    monkeypatch.setattr(generation_size, "picked", finds(7))
     first = s2e.search(TRAIN, VALID, storage=storage, **auto)
     assert seen == [("coteaching", 32, [0.01], (6, 7))]
-    monkeypatch.setattr(pacing, "picked", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(generation_size, "picked", lambda *_: pytest.fail("measured again"))
     more = s2e.search(TRAIN, VALID, storage=storage, **{**auto, "trials": 40})
     assert (first.generation, more.generation, len(more.study.trials)) == (7, 7, 40)
     fixed = s2e.search(TRAIN, VALID, **{**auto, "generation": 7, "trials": 40})
     assert [trial.params for trial in more.study.trials] == [trial.params for trial in fixed.study.trials]
-    monkeypatch.setattr(pacing, "picked", finds(6))
+    monkeypatch.setattr(generation_size, "picked", finds(6))
     assert s2e.search(TRAIN, VALID, storage=storage, study_name="other", **auto).generation == 6
 
 
@@ -112,7 +112,7 @@ def test_a_picked_generation_is_kept_when_its_study_is_continued(tmp_path, monke
     ],
 )
 def test_bad_numbers_and_names_are_refused_before_anything_is_measured(changes, complaint, monkeypatch):
-    monkeypatch.setattr(pacing, "picked", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(generation_size, "picked", lambda *_: pytest.fail("measured"))
     with pytest.raises(InvalidInput, match=complaint):
         s2e.search(TRAIN, VALID, **{**SMALL, **changes})
 

@@ -73,7 +73,7 @@ WAYS = pytest.mark.parametrize("way", ["python -m", "console script"])
 @WAYS
 @pytest.mark.parametrize(
     "module",
-    ["s2e.cli", "typer", "typer.core", "rich.console", "s2e.cli.options", "s2e.cli.reproduce", "s2e.datasets"],
+    ["s2e.cli", "typer", "typer.core", "rich.console", "s2e.cli.options", "s2e.cli.reproduce", "s2e.data.loading"],
 )
 def test_an_interrupt_while_the_command_line_is_imported_is_one_line(tmp_path: Path, way: str, module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(WAIT_AT_AN_IMPORT)

@@ -1,4 +1,4 @@
-"""The architecture as a test: imports point down, nothing heavy is imported early, nothing below the CLI prints."""
+"""The architecture as tests: the order of packages, what may be imported early, and what no module may do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,164 +14,96 @@ import s2e
 
 ROOT = Path(s2e.__file__).parent
 
-LAYERS = [  # a module imports from its own layer and from those above it in this list
-    ["errors", "_version", "seeds", "interrupts", "written"],
-    ["data", "schedules", "devices", "gaussian_process", "audit"],
-    ["spaces", "noise", "sizing"],
-    ["relaxation", "surrogate", "formats", "table_columns", "table_files", "images"],
-    ["tabular", "hub", "image_folders"],
-    ["encodings", "features"],
-    ["catalogue"],
-    ["datasets", "networks"],
-    ["methods"],
-    ["population", "feed", "optimizer", "memory", "records", "products"],
-    ["kernel_times"],
-    ["fusing"],
-    ["replay"],
-    ["lockstep", "tasks", "turns", "evaluation"],
-    ["crew"],
-    ["training"],
-    ["stages"],
-    ["finals"],
-    ["samplers"],
-    ["studies"],
-    ["pruning"],
-    ["searching"],
-    ["runs", "preparation", "outcomes", "schedule_table"],
-    ["drawing"],
-    ["figures", "workplace", "contestants", "bench", "pacing", "classifiers"],
-    ["predicting", "auditing", "mending"],
-    ["ledger"],
-    ["commands"],
-    ["api", "comparison", "experiments", "report"],
-    ["progress", "tables"],
-    ["estimator_files", "estimator_checks"],
-    ["estimator"],
-    ["cli"],
-    ["__init__", "__main__"],
-]
-LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
+ORDER = """
+    errors seeds interrupts _version specs
+    plots data schedules methods networks engine samplers studies runs audit
+    workflows experiments report api estimator cli __init__ __main__
+""".split()
+"""A package or top module imports only from itself and from those before it."""
+
 HEAVY = ["torch", "optuna", "sklearn", "scipy", "pandas", "matplotlib"]
-FILES = sorted(ROOT.rglob("*.py"))
-EVERY_FILE = pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+PARSED = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
 
 
-def unit_of(path):
-    """A module of the package, or the package inside it that the file belongs to."""
+def package_of(path: Path) -> str:
+    """Return the package of a module, or the module itself where it lies at the top."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported_units(tree):
-    """Units of s2e a file imports anywhere in it, in functions and for type checking too."""
-    found = set()
+def imported_packages(tree: ast.AST) -> set[str]:
+    """Return the packages of s2e that a module imports, in functions and for type checking too."""
+    modules = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "s2e":
-            names = [f"s2e.{alias.name}" for alias in node.names]
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        else:
-            continue
-        parts = [name.split(".") for name in names]
-        found |= {(part[1] if len(part) > 1 else "__init__") for part in parts if part[0] == "s2e"}
-    return found
+            inner = node.module == "s2e"
+            modules += [f"s2e.{alias.name}" for alias in node.names] if inner else [node.module or ""]
+    parts = [module.split(".") for module in modules]
+    return {part[1] if len(part) > 1 else "__init__" for part in parts if part[0] == "s2e"}
 
 
-def parsed(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
+def calls(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
-def calls(tree):
-    """Dotted names of everything that is called, such as print or torch.manual_seed."""
-    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+def called_names(tree: ast.AST) -> set[str]:
+    return {ast.unparse(call.func) for call in calls(tree)}
 
 
-def test_every_module_has_its_place_in_one_layer():
-    placed = [unit for units in LAYERS for unit in units]
-    assert len(set(placed)) == len(placed)
-    assert {unit_of(path) for path in FILES} == set(placed), "a new module needs a layer, an old one leaves the list"
+def test_packages_import_only_from_those_before_them() -> None:
+    assert {package_of(path) for path in PARSED} == set(ORDER), "a new package needs a position in ORDER"
+    upwards = {
+        f"{path.relative_to(ROOT)} imports {other}"
+        for path, tree in PARSED.items()
+        for other in imported_packages(tree)
+        if ORDER.index(other) > ORDER.index(package_of(path))
+    }
+    assert not upwards
 
 
-@EVERY_FILE
-def test_imports_point_down(path):
-    unit = unit_of(path)
-    upwards = {other for other in imported_units(parsed(path)) if LEVEL.get(other, len(LAYERS)) > LEVEL[unit]}
-    assert not upwards, f"{unit} must not import from {', '.join(sorted(upwards))}"
+def test_every_package_says_what_it_is_for_and_exports_names_that_exist() -> None:
+    for path, tree in PARSED.items():
+        if path.name == "__init__.py":
+            assert len(ast.get_docstring(tree) or "") > 20, path
+    assert all(hasattr(s2e, name) for name in s2e.__all__)
+    assert not hasattr(s2e, "no_such_name")
 
 
-@EVERY_FILE
-def test_imports_are_absolute(path):
-    assert not [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom) and node.level > 0]
+def test_few_modules_lie_at_the_top() -> None:
+    assert len(list(ROOT.glob("*.py"))) <= 10
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    graph = {}
-    for path in FILES:
-        graph.setdefault(unit_of(path), set()).update(imported_units(parsed(path)) - {unit_of(path)})
-    assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
+def test_imports_are_absolute() -> None:
+    imports = [node for tree in PARSED.values() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert all(node.level == 0 for node in imports)
 
 
-@pytest.mark.parametrize(
-    ("source", "units"),
-    [
-        ("from s2e.runs import Run", {"runs"}),
-        ("import s2e.methods.interface", {"methods"}),
-        ("from s2e import commands, noise", {"commands", "noise"}),
-        ("def f():\n    from s2e.cli import main", {"cli"}),
-        ("if TYPE_CHECKING:\n    from s2e.training import Task", {"training"}),
-        ("import s2e", {"__init__"}),
-        ("import numpy\nfrom s2engine import x\nfrom pathlib import Path", set()),
-    ],
-)
-def test_the_reader_of_imports_sees_them_wherever_they_hide(source, units):
-    assert imported_units(ast.parse(source)) == units
+def test_only_the_command_line_prints() -> None:
+    printing = {"print", "sys.stdout.write", "sys.stderr.write"}
+    assert not [path for path, tree in PARSED.items() if package_of(path) != "cli" and printing & called_names(tree)]
 
 
-@EVERY_FILE
-def test_nothing_below_the_command_line_prints(path):
-    if unit_of(path) not in ("cli", "__main__"):
-        assert not {"print", "sys.stdout.write", "sys.stderr.write"} & calls(parsed(path))
+def test_only_the_engine_seeds_torch_and_nothing_draws_from_numpys_global_generator() -> None:
+    seeding = {"torch.manual_seed", "torch.seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "random.seed"}
+    generators = {"np.random.default_rng", "np.random.SeedSequence", "np.random.Generator"}
+    for path, tree in PARSED.items():
+        names = called_names(tree)
+        assert package_of(path) == "engine" or not seeding & names, path
+        assert {name for name in names if re.fullmatch(r"(np|numpy)\.random\.\w+", name)} <= generators, path
 
 
-@EVERY_FILE
-def test_no_module_seeds_the_whole_process_but_the_one_that_restores_it(path):
-    seeding = {"torch.manual_seed", "torch.seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all"}
-    seeding |= {"np.random.seed", "numpy.random.seed", "random.seed"}
-    allowed = {"torch.manual_seed"} if unit_of(path) == "training" else set()
-    assert seeding & calls(parsed(path)) <= allowed
+def test_nothing_is_unpickled() -> None:
+    for path, tree in PARSED.items():
+        assert "pickle" not in {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}, path
+        for call in calls(tree):
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            assert ast.unparse(call.func) != "torch.load" or given.get("weights_only") == "True", path
+            assert given.get("allow_pickle", "False") == "False", path
 
 
-@EVERY_FILE
-def test_nothing_is_drawn_from_the_process_wide_generator_of_numpy(path):
-    drawn = {name for name in calls(parsed(path)) if re.fullmatch(r"(np|numpy)\.random\.\w+", name)}
-    assert drawn <= {"np.random.default_rng", "np.random.SeedSequence", "np.random.Generator"}
-
-
-@EVERY_FILE
-def test_every_torch_load_is_weights_only_and_nothing_is_unpickled(path):
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
-            assert called not in ("pickle.load", "pickle.loads", "joblib.load")
-            assert called != "torch.load" or given.get("weights_only") == "True"
-            assert given.get("allow_pickle", "False") == "False"
-
-
-@pytest.mark.parametrize("module", ["s2e", "s2e.cli", "s2e.errors"])
-def test_nothing_heavy_is_imported_until_it_is_needed(module):
-    program = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
-
-
-def test_importing_the_package_says_nothing_and_sets_up_no_logging():
-    program = "import s2e, s2e.cli, logging; print(logging.root.handlers)"
+@pytest.mark.parametrize("module", ["s2e", "s2e.cli", "s2e.specs"])
+def test_nothing_heavy_is_imported_until_it_is_needed(module: str) -> None:
+    program = f"import sys, logging, {module}; print(*(n for n in {HEAVY} if n in sys.modules), logging.root.handlers)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
-
-
-def test_every_public_name_is_there():
-    assert all(hasattr(s2e, name) for name in s2e.__all__)
-    assert not hasattr(s2e, "nothing_of_the_kind")

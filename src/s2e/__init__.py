@@ -6,12 +6,12 @@ from s2e._version import __version__
 
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
-    from s2e.data import LabelledData
-    from s2e.estimator import S2EClassifier
+    from s2e.data.samples import LabelledData
+    from s2e.estimator.classifier import S2EClassifier
 
 __all__ = ["LabelledData", "S2EClassifier", "SearchResult", "TrainResult", "__version__", "search", "train"]
 
-_HOMES = {"LabelledData": "s2e.data", "S2EClassifier": "s2e.estimator"}
+_HOMES = {"LabelledData": "s2e.data.samples", "S2EClassifier": "s2e.estimator.classifier"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,19 +12,19 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from s2e.data import LabelledData, as_labelled_data, fingerprint
-from s2e.devices import device_of
+from s2e.data.samples import LabelledData, as_labelled_data, fingerprint
+from s2e.engine.curves import Curves, Dynamics
+from s2e.engine.devices import device_of
+from s2e.engine.task import VALIDATION, Member, Progress, Task
+from s2e.engine.two_stage import train_in_stages
 from s2e.methods import check_transition
 from s2e.methods import method as method_of
-from s2e.networks import Factory, default_network, factory_of
-from s2e.pacing import AUTO, ROUNDS_OF_A_SEARCH, Generation, paced, picked_for
-from s2e.records import Curves, Dynamics
-from s2e.schedules import check_schedule
-from s2e.searching import GenerationDone, SearchPlan, search_schedule
+from s2e.networks.factories import Factory, default_network, factory_of
+from s2e.schedules.fixed import check_schedule
 from s2e.seeds import derive
-from s2e.stages import train_in_stages
-from s2e.studies import check_storage, open_study
-from s2e.tasks import VALIDATION, Member, Progress, Task
+from s2e.studies.generation_size import AUTO, ROUNDS_OF_A_SEARCH, Generation, paced, picked_for
+from s2e.studies.loop import GenerationDone, SearchPlan, search_schedule
+from s2e.studies.storage import check_storage, open_study
 
 
 @dataclass(frozen=True, eq=False)

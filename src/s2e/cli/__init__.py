@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from s2e._version import __version__
-from s2e.cli import audit, compare, datasets, predict, report, reproduce, search_and_train
-from s2e.cli.reporting import out
+from s2e.cli import audit, compare, datasets, predict, report, reproduce, search
+from s2e.cli.terminal import out
 from s2e.interrupts import end_on_ctrl_c, ignore_ctrl_c
 
 app = typer.Typer(
@@ -28,8 +28,8 @@ def common(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-app.command()(search_and_train.search)
-app.command()(search_and_train.train)
+app.command()(search.search)
+app.command()(search.train)
 app.command()(compare.compare)
 app.command()(audit.audit)
 app.command()(report.report)

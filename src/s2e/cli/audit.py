@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from s2e.cli.options import Debug, Json
-from s2e.cli.reporting import out, reporting
+from s2e.cli.terminal import out, reporting
 
 SHOWN = 10
 """Of the most doubtful labels and of the likeliest mistakes, so many are printed; the file has all."""
@@ -22,9 +22,9 @@ def audit(
 ) -> None:
     """List the training labels of a run that are probably wrong, with what they should be."""
     with reporting(debug):
-        from s2e.auditing import ISSUES, audit_run, write_audit
-        from s2e.runs import Run
-        from s2e.tables import audit_tables
+        from s2e.audit.run_audit import ISSUES, audit_run, write_audit
+        from s2e.cli.tables import audit_tables
+        from s2e.runs.directory import Run
 
         opened = Run.open(run)
         audited = audit_run(opened)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from s2e.cli.directories import check_given, new_directory, resumed
 from s2e.cli.options import (
     BatchSize,
     ComparedMethods,
@@ -34,7 +33,8 @@ from s2e.cli.options import (
     ValidationShare,
     generation_of,
 )
-from s2e.cli.reporting import err, quieten_optuna, reporting, show
+from s2e.cli.resume import check_given, new_directory, resumed
+from s2e.cli.terminal import err, quieten_optuna, reporting, show
 
 
 def compare(
@@ -72,9 +72,9 @@ def compare(
     """Train several methods from several seeds on the same noisy data: one table, one CSV, figures."""
     where = out or new_directory("compare", data)
     with reporting(debug, resumable=("compare", where)):
-        from s2e import comparison
-        from s2e.progress import progress
-        from s2e.workplace import Place
+        from s2e.runs.session import Place
+        from s2e.workflows import compare as comparison
+        from s2e.workflows.progress import progress
 
         quieten_optuna()
         given: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from s2e.cli.options import Debug
-from s2e.cli.reporting import reporting
+from s2e.cli.terminal import reporting
 
 
 def predict(
@@ -23,8 +23,8 @@ def predict(
     """Predict the classes of new samples with the classifier of a run."""
     with reporting(debug):
         from s2e.errors import InvalidInput
-        from s2e.predicting import predict as predicted
-        from s2e.runs import Run
+        from s2e.runs.directory import Run
+        from s2e.workflows.predict import predict as predicted
 
         found = predicted(Run.open(run), data)
         try:

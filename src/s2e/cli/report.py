@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from s2e.cli.options import Debug
-from s2e.cli.reporting import reporting
+from s2e.cli.terminal import reporting
 
 NAME = "report.html"
 """Of the page in a run directory."""
@@ -32,7 +32,7 @@ def report(
     with reporting(debug):
         from s2e.report.page import report as report_on
         from s2e.report.page import write_report
-        from s2e.runs import Run
+        from s2e.runs.directory import Run
 
         opened = [Run.open(path) for path in runs]
         page = report_on(opened, data_root=data_root, samples=samples)

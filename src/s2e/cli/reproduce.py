@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from s2e.cli.options import Debug, Seed
-from s2e.cli.reporting import reporting
 from s2e.cli.reproduce_searchers import searchers, table
 from s2e.cli.reproduce_spaces import spaces
+from s2e.cli.terminal import reporting
 from s2e.errors import InvalidInput, unknown_name
 
 NumbersOut = Annotated[Path | None, typer.Option(help="JSON file to write the numbers to")]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2e.cli.directories import new_directory, resumed
 from s2e.cli.options import (
     DATA_HELP,
     NOISE_HELP,
@@ -27,8 +26,9 @@ from s2e.cli.options import (
     Space,
     ValidationShare,
 )
-from s2e.cli.reporting import err, quieten_optuna, reporting
-from s2e.cli.reporting import out as console
+from s2e.cli.resume import new_directory, resumed
+from s2e.cli.terminal import err, quieten_optuna, reporting
+from s2e.cli.terminal import out as console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,10 +69,10 @@ def searchers(
     """Compare search algorithms: the error each has found after how many trainings."""
     where = out or new_directory("searchers", on.partition(":")[0])
     with reporting(debug, resumable=(SEARCHERS, where)):
-        from s2e.experiments.searchers import SearchersOptions, compare_searchers
-        from s2e.progress import progress
+        from s2e.experiments.search_algorithms import SearchersOptions, compare_searchers
+        from s2e.runs.session import Place
         from s2e.samplers import SAMPLERS
-        from s2e.workplace import Place
+        from s2e.workflows.progress import progress
 
         quieten_optuna()
         given: dict[str, Any] = {
@@ -110,7 +110,7 @@ def searchers_table(result: Mapping[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from s2e.outcomes import noise_title
+    from s2e.workflows.outcomes import noise_title
 
     table = Table(caption=Text("\n".join(_caption(result))), caption_justify="left")
     table.add_column("sampler")
@@ -172,9 +172,9 @@ def table(
     """Train the schedule table that search algorithms are compared on; needs a GPU, or patience."""
     where = out or new_directory("table", data)
     with reporting(debug, resumable=(TABLE, where)):
-        from s2e.experiments.table import NOISES, TableOptions, build_table
-        from s2e.progress import progress
-        from s2e.workplace import Place
+        from s2e.experiments.schedule_table.build import NOISES, TableOptions, build_table
+        from s2e.runs.session import Place
+        from s2e.workflows.progress import progress
 
         given: dict[str, Any] = {
             "data": data,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2e.cli.directories import new_directory, resumed
 from s2e.cli.options import (
     DATA_HELP,
     NOISE_HELP,
@@ -30,8 +29,9 @@ from s2e.cli.options import (
     Resume,
     Seed,
 )
-from s2e.cli.reporting import err, quieten_optuna, reporting
-from s2e.cli.reporting import out as console
+from s2e.cli.resume import new_directory, resumed
+from s2e.cli.terminal import err, quieten_optuna, reporting
+from s2e.cli.terminal import out as console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,10 +79,10 @@ def spaces(
     """Compare the spaces of schedules, each searched at random (the paper's Table 2)."""
     where = out or new_directory("spaces", data)
     with reporting(debug, resumable=(COMMAND, where)):
+        from s2e.experiments.schedule_table.build import NOISES
         from s2e.experiments.spaces import SpacesOptions, compare_spaces
-        from s2e.experiments.table import NOISES
-        from s2e.progress import progress
-        from s2e.workplace import Place
+        from s2e.runs.session import Place
+        from s2e.workflows.progress import progress
 
         quieten_optuna()
         given: dict[str, Any] = {
@@ -125,8 +125,8 @@ def winner_tables(result: Mapping[str, Any]) -> list[Table]:
 
     There are none where nothing was recorded.
     """
+    from s2e.engine.curves import LAST_EPOCHS
     from s2e.experiments.space_winners import BEST, LAST
-    from s2e.records import LAST_EPOCHS
 
     if not recorded(result):
         return []
@@ -149,8 +149,8 @@ def winner_tables(result: Mapping[str, Any]) -> list[Table]:
 
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """Tables of fresh trainings, spaces by noise settings: the last epochs' accuracy, S2E's lead, the best epoch's."""
+    from s2e.engine.curves import LAST_EPOCHS
     from s2e.experiments.space_winners import BEST, LAST
-    from s2e.records import LAST_EPOCHS
 
     last, drawn = min(LAST_EPOCHS, result["epochs"]), result["draws"]
     figures, leads = ({(row["noise"], row["space"]): row for row in result[rows]} for rows in _ROWS)
@@ -194,8 +194,8 @@ def _table(result: Mapping[str, Any], of: Figures, title: str, caption: str) -> 
     """One row for each space, one column for each noise setting, the best of a column in bold."""
     from rich.text import Text
 
+    from s2e.cli.tables import mean_and_std
     from s2e.experiments.space_results import TITLES
-    from s2e.tables import mean_and_std
 
     table = _empty(result, title, caption)
     rows: dict[str, list[Text]] = {space: [] for space in TITLES}
@@ -234,8 +234,8 @@ def _empty(result: Mapping[str, Any], title: str, caption: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from s2e.outcomes import noise_title
-    from s2e.tables import FIGURE_WIDTH
+    from s2e.cli.tables import FIGURE_WIDTH
+    from s2e.workflows.outcomes import noise_title
 
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
     table.add_column("space")

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from s2e.relaxation import STEPS, Array, Estimate, Layout, Settings, State, estimate, fisher, sample, weights
+from s2e.samplers.relaxation import STEPS, Array, Estimate, Layout, Settings, State, estimate, fisher, sample, weights
 
 # --- Exact expectations -----------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2e.drawing import Style, legend, panels, settings
-from s2e.experiments.traces import MeanTrace
+from s2e.experiments.incumbent_curves import MeanTrace
+from s2e.plots.drawing import Style, legend, panels, settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

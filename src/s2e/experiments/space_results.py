@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from s2e.experiments.space_winners import BEST, LAST, Winner, Winners
-from s2e.outcomes import Outcome, result_rows, summarise
-from s2e.searching import Found
-from s2e.spaces import SPACES
+from s2e.schedules.spaces import SPACES
+from s2e.studies.loop import Found
+from s2e.workflows.outcomes import Outcome, result_rows, summarise
 
 SINGLE = "single"
 """Stands for the best of the spaces with one basis function."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import optuna
 
-from s2e.bench import TEST
-from s2e.records import LAST_EPOCHS
-from s2e.searching import TRAINED, attribute_of, winner
+from s2e.engine.curves import LAST_EPOCHS
+from s2e.studies.loop import TRAINED, attribute_of, winner
+from s2e.workflows.bench import TEST
 
 LAST, BEST = f"last_{LAST_EPOCHS}_epochs", "best_epoch"
 """Names of the two figures: test accuracy as a mean over the last epochs, and at the best epoch."""

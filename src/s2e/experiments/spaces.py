@@ -32,11 +32,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.bench import TEST, TrainingOptions, bench, network_name
-from s2e.data import fingerprint
-from s2e.drawing import rendered
+from s2e.data.noise import achieved_rate, parse_noise
+from s2e.data.samples import fingerprint
+from s2e.engine.task import VALIDATION, Member, Task
+from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
-from s2e.experiments.space_figures import draw_schedules, schedule_curves
+from s2e.experiments.figures import draw_schedules, schedule_curves
+from s2e.experiments.schedule_table.build import NOISES
 from s2e.experiments.space_results import (
     Chosen,
     SearchedSet,
@@ -49,18 +51,16 @@ from s2e.experiments.space_results import (
     winner_rows,
 )
 from s2e.experiments.space_winners import Winner, Winners, winner_of
-from s2e.experiments.table import NOISES
-from s2e.ledger import Ledger
-from s2e.noise import achieved_rate, parse_noise
-from s2e.outcomes import Outcome, csv_text
-from s2e.runs import CONFIG, Run
-from s2e.searching import Found, GenerationDone, Search, SearchPlan, epochs_left, search_schedules
+from s2e.plots.drawing import rendered
+from s2e.runs.directory import CONFIG, Run
+from s2e.runs.session import Place, Watch, begin, ending
+from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
-from s2e.spaces import SPACES
-from s2e.studies import open_study
-from s2e.tasks import VALIDATION, Member, Task
-from s2e.training import train_population
-from s2e.workplace import Place, Watch, begin, ending
+from s2e.studies.loop import Found, GenerationDone, Search, SearchPlan, epochs_left, search_schedules
+from s2e.studies.storage import open_study
+from s2e.workflows.bench import TEST, TrainingOptions, bench, network_name
+from s2e.workflows.finished import Ledger
+from s2e.workflows.outcomes import Outcome, csv_text
 
 Labels = Mapping[str, NDArray[np.int64]]
 """(N,) the noisy labels of each noise setting."""

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from s2e.data.noise import asymmetric
 from s2e.errors import InvalidInput
 from s2e.methods.interface import Batch, Need, Objective
-from s2e.noise import asymmetric
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

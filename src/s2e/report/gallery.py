@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e import datasets
-from s2e.auditing import AuditedRun
-from s2e.data import Source, fingerprint
+from s2e.audit.run_audit import AuditedRun
+from s2e.data import loading
+from s2e.data.preparing import DataOptions, Prepared, corrupt_and_split
+from s2e.data.samples import Source, fingerprint
 from s2e.errors import S2EError, UnreadableData
-from s2e.preparation import DataOptions, Prepared, corrupt_and_split
 
 FEWEST = 12
 """So many are shown even if fewer labels are probably wrong: a reader sees where doubt ends."""
@@ -178,7 +178,7 @@ def _contents(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | 
     given = config["options"]
     options = DataOptions(**{item.name: given[item.name] for item in fields(DataOptions) if item.name in given})
     root = Path(config["data_root"]) if data_root is None else data_root
-    source = datasets.load(options.data, root, download=False, label=options.label, id_column=options.id_column)
+    source = loading.load(options.data, root, download=False, label=options.label, id_column=options.id_column)
     prepared = corrupt_and_split(source, options, root)
     if fingerprint(prepared.splits.train, prepared.splits.valid) != config["data_fingerprint"]:
         raise UnreadableData(f"{options.data} has changed since the run was made.")
@@ -209,9 +209,9 @@ def _table_cells(
     source: Source, options: DataOptions, rows: Sequence[int]
 ) -> tuple[tuple[str, ...], dict[int, tuple[str, ...]]]:
     """Return the names of a table's columns and the cells of these rows; nothing where the data are no table."""
-    from s2e.encodings import OfTables
-    from s2e.hub import PREFIX, HubTable, load_hub
-    from s2e.table_files import read_table
+    from s2e.data.hub import PREFIX, HubTable, load_hub
+    from s2e.data.input_readers import OfTables
+    from s2e.data.table_files import read_table
 
     if not isinstance(source.encoding, OfTables):
         return (), {}

@@ -13,15 +13,12 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from s2e._version import __version__
-from s2e.auditing import AuditedRun, audit_run
+from s2e.audit.run_audit import AuditedRun, audit_run
+from s2e.engine.curves import LAST_EPOCHS
 from s2e.errors import InvalidInput, S2EError
-from s2e.outcomes import display_name
-from s2e.records import LAST_EPOCHS
-from s2e.report import words
+from s2e.report import formatting
 from s2e.report.charts import palette
-from s2e.report.gallery import SORTED_BY, Gallery, gallery
-from s2e.report.numbers import RunNumbers, Score, read_numbers
-from s2e.report.panels import (
+from s2e.report.figures import (
     MOST_SINGLE_SCHEDULES,
     Figure,
     accuracy_figures,
@@ -30,9 +27,12 @@ from s2e.report.panels import (
     selection_figures,
     spread_figure,
 )
-from s2e.report.progress import SearchStory
-from s2e.report.sentence import sentences
-from s2e.runs import Run
+from s2e.report.gallery import SORTED_BY, Gallery, gallery
+from s2e.report.run_numbers import RunNumbers, Score, read_numbers
+from s2e.report.search_story import SearchStory
+from s2e.report.summary import sentences
+from s2e.runs.directory import Run
+from s2e.workflows.outcomes import display_name
 
 MOST_CLASSES = 20
 """A matrix with more would not be read: the classes with the most mistakes are shown."""
@@ -201,9 +201,9 @@ def _facts(run: RunNumbers) -> tuple[tuple[str, str], ...]:
     """Return what a reader must know to repeat the run, in a few words each."""
     options, config = run.options, run.config
     parts = {"train": "for training", "valid": "for validation", "test": "for the test"}
-    samples = [f"{words.count(run.samples[part])} {what}" for part, what in parts.items() if part in run.samples]
+    samples = [f"{formatting.count(run.samples[part])} {what}" for part, what in parts.items() if part in run.samples]
     noises = [
-        f"{setting.title}{'' if setting.noise_rate is None else f' ({words.percent(setting.noise_rate)} wrong)'}"
+        f"{setting.title}{'' if setting.noise_rate is None else f' ({formatting.percent(setting.noise_rate)} wrong)'}"
         for setting in run.settings
     ]
     validated = {
@@ -244,9 +244,9 @@ def _rendered(reports: Sequence[RunReport]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"percent": words.percent, "count": words.count, "listing": words.listing}
+    environment.filters |= {"percent": formatting.percent, "count": formatting.count, "listing": formatting.listing}
     environment.globals |= {
-        "accuracy": words.accuracy,
+        "accuracy": formatting.accuracy,
         "last_epochs": LAST_EPOCHS,
         "least_share": LEAST_SHARE,
         "sorted_by": SORTED_BY,

@@ -13,11 +13,11 @@ from optuna.pruners import BasePruner, HyperbandPruner
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 
 from s2e.errors import unknown_name
-from s2e.relaxation import STEPS
-from s2e.samplers.control import CurveControl
-from s2e.samplers.curve import CurveSampler
-from s2e.samplers.relaxed import RelaxationSampler, Snapshot
-from s2e.spaces import Space
+from s2e.samplers.control_variate import CurveControl
+from s2e.samplers.curve_sampler import CurveSampler
+from s2e.samplers.relaxation import STEPS
+from s2e.samplers.relaxation_sampler import RelaxationSampler, Snapshot
+from s2e.schedules.spaces import Space
 
 __all__ = ["SAMPLERS", "Algorithm", "CurveControl", "CurveSampler", "RelaxationSampler", "Snapshot", "algorithm"]
 

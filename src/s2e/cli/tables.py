@@ -1,0 +1,139 @@
+"""Results as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from s2e.engine.curves import LAST_EPOCHS
+from s2e.workflows.outcomes import display_name, noise_title
+
+FIGURE_WIDTH = len("100.00 ± 10.00")
+"""A figure and its deviation are never broken into two lines."""
+
+
+def result_table(result: Mapping[str, Any]) -> Table:
+    """One row for each method of a run: accuracies over the last epochs and at the best epoch, and label precision."""
+    part = "test" if "test" in result["samples"] else "valid"
+    last = f"last_{LAST_EPOCHS}_epochs"
+    table = Table(caption=_caption(result), caption_justify="left")
+    table.add_column("method")
+    table.add_column(_accuracy_header(result, part), justify="right")
+    table.add_column("best epoch", justify="right")
+    table.add_column("label precision", justify="right")
+    for row in result["methods"]:
+        name = f"{row['name']} (diverged)" if row["diverged"] else row["name"]
+        precision = row["label_precision"]
+        table.add_row(
+            name,
+            _percent(row[part][last]),
+            _percent(row[part]["best_epoch"]),
+            "unknown" if precision is None else _percent(precision),
+        )
+    return table
+
+
+def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
+    """One table for each noise setting of a comparison, one row for each method: means and deviations over seeds.
+
+    The last table also says what concerns them all: which methods were left out, how long it took, and where.
+    """
+    settings = list(dict.fromkeys(row["noise"] for row in result["summary"]))
+    tables = []
+    for noise in settings:
+        rows = [row for row in result["summary"] if row["noise"] == noise]
+        caption = [_seeds(rows), _wrong_labels(result["noise_rates"][noise])]
+        if noise == settings[-1]:
+            caption += [f"left out: {display_name(left['method'])}, {left['reason']}" for left in result["left_out"]]
+            caption.append(f"{result['seconds']:.0f} s on {result['device']}")
+        tables.append(_comparison_table(result, noise_title(noise), rows, "\n".join(caption)))
+    return tables
+
+
+def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapping[str, Any]], caption: str) -> Table:
+    table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
+    table.add_column("method")
+    table.add_column(_accuracy_header(result, result["judged_on"]), justify="right", min_width=FIGURE_WIDTH)
+    table.add_column("best epoch", justify="right", min_width=FIGURE_WIDTH)
+    table.add_column("label precision", justify="right", min_width=FIGURE_WIDTH)
+    accuracies = [row[f"last_{LAST_EPOCHS}_epochs"] for row in rows]
+    best = max((accuracy["mean"] for accuracy in accuracies if accuracy["mean"] is not None), default=None)
+    for row, accuracy in zip(rows, accuracies, strict=True):
+        name = display_name(row["method"])
+        if row["diverged"]:
+            name += f" ({row['diverged']} of {row['seeds']} diverged)"
+        table.add_row(
+            Text(name),
+            Text(mean_and_std(accuracy), style="bold" if accuracy["mean"] == best else ""),
+            mean_and_std(row["best_epoch"]),
+            mean_and_std(row["label_precision"]),
+        )
+    return table
+
+
+def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], shown: int) -> list[Table]:
+    """The most doubtful labels of a run, and the mistakes that are made most often."""
+    issues = [row for row in rows if row["issue"] == "yes"]
+    found = f"{summary['issues']} of {summary['samples']} labels are probably wrong"
+    estimated = f"{found}; estimated share of wrong labels {_percent(summary['noise_rate'])}"
+    if summary["doubtful_classes"]:
+        names = ", ".join(summary["doubtful_classes"])
+        estimated += f"\nthe networks have probably not learnt what belongs to {names}: these labels are not judged"
+    doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
+    for column in ("row", "given", "suggested"):
+        doubtful.add_column(column)
+    doubtful.add_column("sure of it", justify="right")
+    for row in issues[:shown]:
+        doubtful.add_row(*(Text(str(row[name])) for name in ("id", "given", "suggested")), _percent(row["probability"]))
+    names = summary["class_names"]
+    mistakes = [
+        (share, names[true], names[given])
+        for true, shares in enumerate(summary["transition"])
+        for given, share in enumerate(shares)
+        if true != given
+    ]
+    mistaken = Table(title=Text("most frequent mistakes, estimated"))
+    mistaken.add_column("what is")
+    mistaken.add_column("is called")
+    mistaken.add_column("share of the former", justify="right")
+    for share, true, given in sorted(mistakes, key=lambda one: -one[0])[:shown]:
+        mistaken.add_row(Text(true), Text(given), _percent(share))
+    return [doubtful, mistaken] if issues else [doubtful]
+
+
+def _accuracy_header(result: Mapping[str, Any], part: str) -> str:
+    named = {"test": "test accuracy", "valid": f"accuracy on {result['validation']} validation data"}[part]
+    return f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs"
+
+
+def mean_and_std(figure: Mapping[str, float | None]) -> str:
+    """Write a mean with its deviation in percent, as 84.47 ± 0.31; a single training has no deviation."""
+    mean, std = figure["mean"], figure["std"]
+    if mean is None:
+        return "unknown"
+    return f"{100 * mean:.2f}" if std is None else f"{100 * mean:.2f} ± {100 * std:.2f}"
+
+
+def _seeds(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say what the figures of a comparison are."""
+    seeds = sorted({row["seeds"] for row in rows})
+    if seeds == [1]:
+        return "in percent, one seed"
+    count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return f"in percent, mean ± standard deviation over {count} seeds"
+
+
+def _caption(result: Mapping[str, Any]) -> str:
+    searched = f", {result['search']['trials']} schedules searched" if "search" in result else ""
+    return f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
+
+
+def _wrong_labels(rate: float | None) -> str:
+    return "share of wrong labels unknown" if rate is None else f"{_percent(rate)} of the training labels are wrong"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"

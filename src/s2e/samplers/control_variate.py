@@ -1,0 +1,84 @@
+"""A model of the curve as a control variate: what makes the paper's step more than noise when K is small.
+
+| name | shape | what |
+|---|---|---|
+| points | (n, D) | in the cube, coordinates in the order of `names`, which need not be that of `space.names` |
+| values | (n,) | scores, smaller is better |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from s2e.errors import InvalidInput
+from s2e.samplers.curve_model import CurveModel, landmarks
+from s2e.samplers.relaxation import Array, Control, State, sample
+from s2e.schedules.fixed import check_epochs
+from s2e.schedules.spaces import Space
+from s2e.seeds import derive
+
+SEED = 0
+"""Of the virtual draws, in every search: θ must follow from the trials alone, and samplers of one search differ in
+seed."""
+
+
+class Told(NamedTuple):
+    """Points (n, D) and values (n,) of finished trials, as tuples so that they can be looked up."""
+
+    points: tuple[tuple[float, ...], ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CurveControl:
+    """Predicts the values of one generation from the decoded curves of all generations before it.
+
+    The trials of the generation itself take no part in the model: it would otherwise follow their noise, and a step
+    that is set against it would be biased.
+
+    Args:
+        space: decodes points into curves; its coordinates are parameters of the study, floats in [0, 1]. Steps are
+            remembered for one object: hand all samplers of a search the same, or each fits its models anew.
+        epochs: T, of the trainings that are scored.
+        startup: trials to complete before there is a model.
+        draws: V, virtual points that the model is averaged over.
+    """
+
+    space: Space
+    epochs: int
+    startup: int = 12
+    draws: int = 2**13
+
+    def __post_init__(self) -> None:
+        check_epochs(self.epochs)
+        if self.startup < 2:
+            raise InvalidInput(
+                f"`startup` must be at least 2, but got {self.startup}: a model needs something to go by."
+            )
+        if self.draws < 2:
+            raise InvalidInput(f"`draws` must be at least 2, but got {self.draws}.")
+
+    def predict(
+        self, state: State, names: Sequence[str], points: ArrayLike, *, generation: int, earlier: Told
+    ) -> Control | None:
+        """Return what earlier trials say about points (K, D) of a generation, and about draws from its distribution.
+
+        None while there are too few of them for a model.
+        """
+        if len(earlier.values) < self.startup:
+            return None
+        model = CurveModel(self._curves(names, earlier.points), np.array(earlier.values))
+        generator = np.random.default_rng(derive(SEED, "virtual", generation))
+        draws = sample(state.theta, state.layout, self.draws, generator)  # (V, D)
+        at_points, at_draws = (model.predict(self._curves(names, some))[0] for some in (points, draws))
+        return Control(at_points, draws, at_draws)
+
+    def _curves(self, names: Sequence[str], points: ArrayLike) -> Array:
+        """Keep rates (n, F) at the landmarks, of points (n, D)."""
+        order = [names.index(name) for name in self.space.names]
+        return self.space.decode(np.asarray(points)[:, order], self.epochs, at=landmarks(self.epochs))

@@ -1,0 +1,254 @@
+"""What the trainings of a comparison came to: one outcome each, their summaries, and their rows for a spreadsheet.
+
+Letters: A outcomes, T epochs. Epochs count from 0, as t does in R(t).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2e.engine.curves import LAST_EPOCHS
+from s2e.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+
+_DISPLAY_NAMES = {
+    "standard": "Standard",
+    "decoupling": "Decoupling",
+    "f-correction": "F-correction",
+    "mentornet": "MentorNet",
+    "coteaching": "Co-teaching",
+    "coteaching+": "Co-teaching+",
+    "reweight": "Reweight",
+    "jocor": "JoCoR",
+    "s2e": "S2E",
+}
+
+_TEXTS = ("noise", "method", "judged_on")
+_CURVES = ("accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss")
+
+
+def display_name(method: str) -> str:
+    """Return how a method is written for readers: `coteaching+` is Co-teaching+, `s2e:jocor` is S2E (JoCoR)."""
+    name, _, searched = method.partition(":")
+    shown = _DISPLAY_NAMES.get(name, name)
+    return f"{shown} ({display_name(searched)})" if searched else shown
+
+
+def noise_title(noise: str) -> str:
+    """Return a noise setting in plain words: `pair:0.45` is "pair noise, 45%"."""
+    kind, _, value = noise.partition(":")
+    if kind == "none":
+        return "labels as given"
+    if not value:
+        return f"{kind} noise"
+    try:
+        return f"{kind} noise, {100 * float(value):.4g}%"
+    except ValueError:
+        return f"{kind} noise, {PurePath(value).name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """One training in a comparison.
+
+    Attributes:
+        noise: the noise setting as given, e.g. `pair:0.45`.
+        method: its name on the command line, e.g. `coteaching+` or `s2e`.
+        seed: what it started from.
+        judged_on: the part its accuracy is of, `test` or `valid`.
+        accuracy: (T,) accuracy on that part, after every epoch.
+        valid_accuracy: (T,) accuracy on the validation part.
+        train_accuracy: (T,) accuracy on the given (noisy) training labels.
+        label_precision: (T,) share of correctly labelled samples among those trained on; NaN where true labels are
+            unknown or nothing was selected.
+        kept: (T,) share of the samples trained on.
+        loss: (T,) the minimised loss.
+        keep_rates: (T,) R(t), or None for methods without a keep rate.
+        diverged: whether the loss stopped being finite.
+    """
+
+    noise: str
+    method: str
+    seed: int
+    judged_on: str
+    accuracy: Floats
+    valid_accuracy: Floats
+    train_accuracy: Floats
+    label_precision: Floats
+    kept: Floats
+    loss: Floats
+    keep_rates: Floats | None
+    diverged: bool
+
+    @property
+    def last(self) -> float:
+        """Mean accuracy over the last epochs; 0 for a training that diverged."""
+        return 0.0 if self.diverged else float(self.accuracy[-LAST_EPOCHS:].mean())
+
+    @property
+    def best(self) -> float:
+        """Accuracy of the best epoch; a training that diverged keeps what it had reached."""
+        return float(self.accuracy[self.best_epoch])
+
+    @property
+    def best_epoch(self) -> int:
+        """The first epoch with the best accuracy."""
+        return int(np.where(np.isnan(self.accuracy), -np.inf, self.accuracy).argmax())
+
+    @property
+    def last_precision(self) -> float:
+        """Mean label precision over those of the last epochs where it is known; NaN where it is in none."""
+        return _known_mean(self.label_precision[-LAST_EPOCHS:])
+
+
+def summarise(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over the seeds of each noise setting and method, in order of first appearance.
+
+    A row is ready for JSON: `noise`, `method`, `seeds` and `diverged` (counts), and `last_10_epochs`, `best_epoch` and
+    `label_precision` as `{"mean": …, "std": …}`. What is unknown is None; so is the deviation of a single value.
+    """
+    last = f"last_{LAST_EPOCHS}_epochs"
+    return [
+        {
+            "noise": noise,
+            "method": method,
+            "seeds": len(group),
+            "diverged": sum(outcome.diverged for outcome in group),
+            last: _mean_and_std(outcome.last for outcome in group),
+            "best_epoch": _mean_and_std(outcome.best for outcome in group),
+            "label_precision": _mean_and_std(outcome.last_precision for outcome in group),
+        }
+        for (noise, method), group in grouped(outcomes).items()
+    ]
+
+
+def grouped(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], list[Outcome]]:
+    """Outcomes that differ in their seed only, by (noise, method) in order of first appearance."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.noise, outcome.method), []).append(outcome)
+    return groups
+
+
+def _mean_and_std(values: Iterable[float]) -> dict[str, float | None]:
+    """Over the known values, std = sqrt(Σ (x − mean)² / (n − 1))."""
+    known = np.array([value for value in values if not math.isnan(value)])
+    return {
+        "mean": float(known.mean()) if len(known) > 0 else None,
+        "std": float(known.std(ddof=1)) if len(known) > 1 else None,
+    }
+
+
+def _known_mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+# Rows for a spreadsheet
+
+
+def result_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """One row for each training."""
+    return [
+        {
+            "noise": outcome.noise,
+            "method": outcome.method,
+            "seed": outcome.seed,
+            "judged_on": outcome.judged_on,
+            f"last_{LAST_EPOCHS}_epochs": outcome.last,
+            "best_epoch": outcome.best,
+            "at_epoch": outcome.best_epoch,
+            "label_precision": None if math.isnan(outcome.last_precision) else outcome.last_precision,
+            "diverged": outcome.diverged,
+        }
+        for outcome in outcomes
+    ]
+
+
+def curve_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """One row for each epoch of each training."""
+    return [
+        {
+            "noise": outcome.noise,
+            "method": outcome.method,
+            "seed": outcome.seed,
+            "epoch": epoch,
+            **{name: float(getattr(outcome, name)[epoch]) for name in _CURVES},
+        }
+        for outcome in outcomes
+        for epoch in range(len(outcome.accuracy))
+    ]
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as comma-separated text under a header; numbers to six places, nothing where there is no value."""
+    if not rows:
+        return ""
+    text = io.StringIO()
+    table = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({name: _cell(value) for name, value in row.items()})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else round(float(value), 6)
+    return value  # None is written as nothing
+
+
+# To one .npz file and back
+
+
+def arrays(outcomes: Sequence[Outcome]) -> dict[str, NDArray[Any]]:
+    """Everything as named arrays without Python objects, ready for `np.savez`.
+
+    Curves are (A, T), everything else is (A,); a method without a keep rate has a row of NaN. All outcomes must have
+    the same number of epochs.
+    """
+    lengths = sorted({len(outcome.accuracy) for outcome in outcomes})
+    if len(lengths) > 1:
+        raise InvalidInput(
+            f"`outcomes` must have the same number of epochs, but got {' and '.join(map(str, lengths))}."
+        )
+    rates = [np.full(lengths[0], np.nan) if one.keep_rates is None else one.keep_rates for one in outcomes]
+    return {
+        **{name: np.array([getattr(one, name) for one in outcomes], dtype=np.str_) for name in _TEXTS},
+        "seed": np.array([one.seed for one in outcomes], dtype=np.int64),
+        "diverged": np.array([one.diverged for one in outcomes], dtype=np.bool_),
+        **{name: np.array([getattr(one, name) for one in outcomes], dtype=np.float64) for name in _CURVES},
+        "keep_rates": np.array(rates, dtype=np.float64),
+    }
+
+
+def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
+    """Return the outcomes that `arrays` was given; `stored` may be an open .npz file."""
+    columns = {name: stored[name] for name in (*_TEXTS, "seed", "diverged", *_CURVES, "keep_rates")}  # each read once
+    outcomes = []
+    for row in range(len(columns["seed"])):
+        noise, method, judged_on = (str(columns[name][row]) for name in _TEXTS)
+        curves = {name: columns[name][row] for name in _CURVES}
+        rates = columns["keep_rates"][row]
+        outcomes.append(
+            Outcome(
+                noise,
+                method,
+                int(columns["seed"][row]),
+                judged_on,
+                **curves,
+                keep_rates=None if np.isnan(rates).all() else rates,
+                diverged=bool(columns["diverged"][row]),
+            )
+        )
+    return outcomes

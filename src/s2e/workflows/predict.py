@@ -1,0 +1,55 @@
+"""What `s2e predict` does, without parsing or printing: read as in training, predict, write a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2e.data.input_readers import ENCODING, encoding_from_json
+from s2e.errors import InvalidInput, UnreadableData
+from s2e.runs.classifier_file import read_classifier
+from s2e.runs.directory import Run
+from s2e.workflows.outcomes import csv_text
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a classifier makes of samples.
+
+    Attributes:
+        ids: N names of the samples.
+        class_names: C names.
+        probabilities: (N, C), mean over the networks of the classifier.
+    """
+
+    ids: list[str]
+    class_names: tuple[str, ...]
+    probabilities: NDArray[np.float32]
+
+    @property
+    def predicted(self) -> list[str]:
+        """Return the most probable class of every sample."""
+        return [self.class_names[place] for place in self.probabilities.argmax(axis=1).tolist()]
+
+    def table(self) -> str:
+        """Return one row for each sample as comma-separated text: its name, the prediction, and all probabilities."""
+        rows = [
+            {"id": name, "predicted": predicted, "probability": float(own.max())}
+            | {f"p({label})": float(value) for label, value in zip(self.class_names, own.tolist(), strict=True)}
+            for name, predicted, own in zip(self.ids, self.predicted, self.probabilities, strict=True)
+        ]
+        return csv_text(rows)
+
+
+def predict(run: Run, path: Path) -> Predictions:
+    """Predict the classes of the samples in a file, or a folder, like the one the run was trained on."""
+    classifier = read_classifier(run)
+    if not (run.path / ENCODING).is_file():
+        raise UnreadableData(f"{str(run.path)!r} does not say how its data were read ({ENCODING}); train again.")
+    samples = encoding_from_json(run.read_json(ENCODING)).read(path)
+    if not len(samples.inputs):
+        raise InvalidInput(f"{path} must hold samples to predict, but holds none.")
+    return Predictions(samples.ids, classifier.class_names, classifier.probabilities(samples.inputs).mean(axis=0))

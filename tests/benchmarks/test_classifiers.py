@@ -1,0 +1,184 @@
+"""`benchmarks/classifiers.py`: all methods see the same samples and noise, rows are made once, the means are right."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+
+from s2e import S2EClassifier
+from s2e.data.samples import LabelledData, default_share, hold_out
+from s2e.errors import InvalidInput
+from s2e.estimator.defaults import batch_size_for, epochs_for
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+TINY = ["--sets", "wine", "--noise", "symmetric:0.3", "--seeds", "1", "--trials", "2"]
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """The program as a module: it belongs to no package, and finds the one beside it."""
+    spec = importlib.util.spec_from_file_location("classifiers_benchmark", FOLDER / "classifiers.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(FOLDER))
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(FOLDER))
+    del sys.modules[spec.name], sys.modules["docstrings"]
+
+
+@pytest.fixture(scope="module")
+def texts(benchmark):
+    return benchmark.SETS["docstrings"](None)
+
+
+def row(name, method, accuracy, seed=0, f1=None):
+    return {"set": name, "noise": "symmetric:0.3", "seed": seed, "method": method, "accuracy": accuracy, "f1": f1}
+
+
+def test_docstrings_are_five_classes_alike_in_size(texts):
+    assert np.bincount(texts.labels).tolist() == [500] * 5
+    assert len(set(texts.samples)) == 2500
+    assert min(map(len, texts.samples)) >= 80
+
+
+def test_docstrings_are_the_same_in_whatever_order_they_are_found(benchmark, monkeypatch):
+    module = sys.modules["docstrings"]
+    monkeypatch.setattr(module, "LIBRARIES", {"torch": "linalg", "scipy": "linalg", "pandas": "api.types"})
+    monkeypatch.setattr(module, "PARAGRAPHS", 20)
+    texts, labels = module.docstrings()
+    found = {library: list(module._paragraphs(library)) for library in module.LIBRARIES}
+    monkeypatch.setattr(module, "_paragraphs", lambda library: found[library][::-1] + found[library][:9])
+    again, same = module.docstrings()
+    assert again == texts
+    assert labels.tolist() == same.tolist() == [0] * 20 + [1] * 20 + [2] * 20
+
+
+def test_docstrings_name_no_library(texts):
+    words = {word for text in texts.samples for word in text.lower().replace(".", " ").replace("_", " ").split()}
+    assert not words & {
+        "torch",
+        "pytorch",
+        "sklearn",
+        "scikit-learn",
+        "scipy",
+        "pandas",
+        "matplotlib",
+        "np",
+        "pd",
+        "plt",
+    }
+    assert not any(">>>" in text for text in texts.samples)
+
+
+def test_only_training_labels_are_wrong_and_all_noise_is_by_seed(benchmark):
+    whole = benchmark.SETS["wine"](None)
+    first, again, other = (benchmark.parted(whole, "symmetric:0.45", seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.given, again.given)
+    assert not np.array_equal(first.given, other.given)
+    assert (first.given != first.right).mean() == pytest.approx(0.45, abs=0.1)
+    samples = np.concatenate([first.samples, first.test_samples])
+    labels = np.concatenate([first.right, first.test_labels])
+    order, before = np.lexsort(samples.T), np.lexsort(whole.samples.T)
+    np.testing.assert_array_equal(samples[order], whole.samples[before])
+    np.testing.assert_array_equal(labels[order], whole.labels[before])
+
+
+def test_words_are_those_of_the_training_texts(benchmark):
+    texts = [f"common {word} {word}" for word in ("left", "right")] * 20
+    texts[0] = "common unseen unseen"
+    whole = benchmark.LabelledSet(texts, np.arange(40) % 2)
+    columns = {benchmark.parted(whole, "symmetric:0.3", seed).samples.shape[1] for seed in range(8)}
+    assert columns == {3}  # "unseen" is in one text, which is too few wherever it lies
+
+
+def test_the_plain_network_is_a_classifier_that_can_be_cloned(benchmark):
+    samples, labels = load_wine(return_X_y=True)
+    names = np.array(["a", "b", "c"])[labels]
+    network = clone(benchmark.PlainNetwork(random_state=4))
+    assert network.get_params() == {"random_state": 4}
+    network.fit(samples, names)
+    np.testing.assert_allclose(network.predict_proba(samples).sum(axis=1), 1)
+    assert (network.predict(samples) == names).mean() > 0.98
+    assert not hasattr(clone(network), "classes_")
+
+
+@pytest.mark.parametrize("samples", [134, 427, 1875])
+def test_the_plain_network_is_sized_by_what_s2e_would_not_hold_out(benchmark, monkeypatch, samples):
+    sized = []
+    monkeypatch.setattr(
+        benchmark, "train", lambda _data, schedule, *, batch_size, **_: sized.append((len(schedule), batch_size))
+    )
+    with pytest.raises(AttributeError, match="networks"):  # nothing was trained
+        benchmark.PlainNetwork().fit(np.eye(samples, 2), np.arange(samples) % 2)
+    data = LabelledData(np.zeros((samples, 1), dtype=np.float32), np.arange(samples) % 2, ("a", "b"))
+    left, _ = hold_out(data, default_share(samples), np.random.default_rng(0))
+    batch_size = batch_size_for(len(left))
+    assert sized == [(epochs_for(len(left), batch_size), batch_size)]
+
+
+def test_the_plain_network_takes_sparse_samples_as_the_dense_ones_they_are(benchmark):
+    generator = np.random.default_rng(0)
+    samples = sparse.random(60, 12, density=0.4, random_state=0, format="csr")
+    labels = generator.integers(0, 2, size=60)
+    network = benchmark.PlainNetwork().fit(samples, labels)
+    assert network.predict_proba(samples).shape == (60, 2)
+
+
+def test_a_row_is_made_once_and_files_are_those_of_all_rows(benchmark, tmp_path, capsys, monkeypatch):
+    short = {"epochs": 8, "restarts": 1, "batch_size": 32}
+    monkeypatch.setitem(
+        benchmark.METHODS, "s2e", lambda _, seed, trials: S2EClassifier(n_trials=trials, random_state=seed, **short)
+    )
+    benchmark.main([*TINY, "--methods", "s2e", "cleanlab-logistic", "--out", str(tmp_path)])
+    made = json.loads((tmp_path / "classifiers.json").read_text())["rows"]
+    assert [each["method"] for each in made] == ["s2e", "cleanlab-logistic"]
+    assert all(each["accuracy"] > 0.5 and 0 < each["f1"] <= 1 for each in made)
+    assert made[0]["true_noise_rate"] == made[1]["true_noise_rate"]
+    asked = []
+    real = benchmark.trained_row
+    monkeypatch.setattr(benchmark, "trained_row", lambda method, *more: asked.append(method) or real(method, *more))
+    capsys.readouterr()
+    benchmark.main([*TINY, "--methods", "s2e", "logistic", "--out", str(tmp_path)])
+    assert asked == ["logistic"]
+    assert json.loads((tmp_path / "classifiers.json").read_text())["rows"][:2] == made
+    with (tmp_path / "classifiers.csv").open(newline="") as file:
+        flat = list(csv.DictReader(file))
+    assert [each["method"] for each in flat] == ["s2e", "cleanlab-logistic", "logistic"]
+    assert [float(each["accuracy"]) for each in flat[:2]] == pytest.approx(
+        [each["accuracy"] for each in made], abs=1e-6
+    )
+    assert (tmp_path / "table.md").read_text().count("| cleanlab-logistic |") == 3
+    assert "wine 0.3" in capsys.readouterr().out
+
+
+def test_rows_that_do_not_compare_are_refused(benchmark, tmp_path):
+    benchmark.main([*TINY, "--methods", "logistic", "--out", str(tmp_path)])
+    with pytest.raises(InvalidInput, match=r"same trials, 3, but got .* made with 2"):
+        benchmark.main([*TINY, "--trials", "3", "--methods", "logistic", "--out", str(tmp_path)])
+
+
+def test_tables_have_means_spreads_and_the_best_of_each_column_whoever_it_is(benchmark):
+    rows = [row("wine", "s2e", each, seed) for seed, each in enumerate((0.8, 0.9))]
+    rows += [row("wine", "logistic", each, seed, f1=0.5) for seed, each in enumerate((0.9, 0.96))]
+    rows += [row("digits", "s2e", 0.5)]
+    lines = benchmark.grid(rows, "accuracy", 100.0, "**")
+    assert lines == [
+        ["", "wine 0.3", "digits 0.3"],
+        ["s2e", "85.0 ± 7.1", "**50.0**"],  # the root of (5² + 5²) / 1
+        ["logistic", "**93.0 ± 4.2**", ""],
+    ]
+    assert benchmark.grid(rows, "f1", 100.0) == [["", "wine 0.3"], ["logistic", "50.0 ± 0.0"]]
+    shares = [{**each, "true_noise_rate": share} for each, share in zip(rows, (0.2, 0.31, 0.2, 0.31, 0.3), strict=True)]
+    assert benchmark.drawn(shares).endswith(": wine 0.3: 20.0 to 31.0; digits 0.3: 30.0 to 30.0.")
+    assert benchmark.markdown(lines).splitlines()[1] == "|---|---:|---:|"
+    assert len({len(line) for line in benchmark.aligned(lines[:2]).splitlines()}) == 1

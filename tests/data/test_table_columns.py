@@ -1,0 +1,286 @@
+"""What becomes of a column: inputs worked out by hand, what is left out and why, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import logging
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from s2e.data.table_columns import (
+    BooleanColumn,
+    CategoryColumn,
+    LeftOut,
+    NumberColumn,
+    fit_column,
+    value_text,
+    value_texts,
+)
+from s2e.errors import InvalidInput
+
+NAN = float("nan")
+
+
+def fitted(values, name="x"):
+    return fit_column(name, pd.Series(values))
+
+
+def encoded(values, new=None, name="x"):
+    column = fitted(values, name)
+    assert not isinstance(column, LeftOut)
+    return column.encode(pd.Series(values if new is None else new))
+
+
+class TestNumbers:
+    def test_the_median_becomes_zero_and_the_quartiles_of_a_normal_distribution_stay_where_they_are(self):
+        # quartiles of 0..8 are 2, 4, 6
+        column = fitted([0, 8, 1, 7, 2, 6, 3, 5, 4])
+        assert column == NumberColumn("x", 4.0, 4 / 1.349, missing=False)
+        np.testing.assert_allclose(column.encode(pd.Series([4, 6, 2]))[:, 0], [0, 0.6745, -0.6745])
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            [1, 2, 5],
+            [1.0, 2.0, 5.0],
+            ["1", " 2.0 ", "5e0"],
+            [decimal.Decimal(1), decimal.Decimal(2), decimal.Decimal("5.0")],
+            [1, "2", 5.0],
+            pd.array([1, 2, 5], dtype="Int64"),
+            np.array([1, 2, 5], dtype=np.uint8),
+            np.array([1, 2, 5], dtype=np.float32),
+        ],
+    )
+    def test_numbers_are_numbers_however_they_are_held(self, values):
+        assert fitted(values) == NumberColumn("x", 2.0, 2 / 1.349, missing=False)
+
+    def test_where_the_quartiles_coincide_all_values_give_the_scale(self):
+        assert fitted([0, 0, 0, 0, 0, 0, 0, 0, 0, 10]).scale == pytest.approx(math.sqrt(10.0))
+
+    def test_values_far_out_are_compressed_in_order(self):
+        column = NumberColumn("x", 1.0, 2.0, missing=False)
+        numbers = [1 + 2 * z for z in (-3.0, 3.0, 30.0, -3e9, 1e290)]
+        by_hand = [-3.0, 3.0, 3 * (1 + math.log(10)), -3 * (1 + math.log(1e9)), 3 * (1 + math.log(1e290 / 3))]
+        np.testing.assert_allclose(column.encode(pd.Series(numbers))[:, 0], by_hand)
+        steps = column.encode(pd.Series(np.linspace(-50, 50, 999)))[:, 0]
+        assert (np.diff(steps) > 0).all()
+
+    @pytest.mark.parametrize("nothing", [NAN, None, "", " ", "none", "NA", "-", math.inf, -math.inf, 1e301, "inf"])
+    def test_missing_and_infinite_values_become_the_median_and_an_indicator(self, nothing):
+        values = pd.Series([1, 2, nothing, 5], dtype=object)
+        column = fit_column("x", values)
+        assert column == NumberColumn("x", 2.0, 2 / 1.349, missing=True)
+        assert column.feature_names == ["x", "x: missing"]
+        np.testing.assert_allclose(column.encode(values), [[-0.6745, 0], [0, 0], [0, 1], [2.0235, 0]])
+
+    def test_a_value_missing_for_the_first_time_is_the_median_and_the_log_says_so(self, caplog):
+        assert encoded([1, 2, 5], [NAN, 2]).tolist() == [[0.0], [0.0]]
+        assert "column `x`: 1 missing values" in caplog.text
+
+    def test_infinite_values_are_told(self, caplog):
+        encoded([1.0, 2.0, math.inf])
+        assert "1 infinite values count as missing" in caplog.text
+
+    def test_numbers_as_large_and_as_small_as_can_be_give_finite_inputs(self):
+        for values in ([-1e300, 0.0, 1e300], [0.0, 5e-324, 1e-323], [1e300, 0.0, 0.0, 0.0, 0.0, 0.0, -5.0]):
+            assert np.isfinite(encoded(values)).all()
+        assert np.isfinite(encoded([0.0, 1e-300, 2e-300], [1e300])).all()
+
+    def test_text_among_numbers_is_refused_when_they_were_learnt_as_numbers(self):
+        with pytest.raises(InvalidInput) as caught:
+            encoded([1, 2, 5], ["1", "many", None, "few", "many"])
+        assert str(caught.value) == (
+            "column `x` must hold numbers, but got 'many', 'few' (first in row 2); correct them or leave them empty."
+        )
+
+
+class TestBooleans:
+    @pytest.mark.parametrize("values", [[True, False, True], ["true", "False", " TRUE"]])
+    def test_true_is_one_and_false_is_zero(self, values):
+        assert fitted(values) == BooleanColumn("x", usual=True, missing=False)
+        assert encoded(values).tolist() == [[1], [0], [1]]
+        assert encoded(values, [0, 1, 1.0]).tolist() == [[0], [1], [1]]
+
+    @pytest.mark.parametrize(("values", "usual"), [([True, False, True, None], 1.0), ([False, True, None, False], 0.0)])
+    def test_missing_values_become_the_usual_one_and_an_indicator(self, values, usual):
+        by_hand = [[usual, 1.0] if value is None else [float(value), 0.0] for value in values]
+        assert encoded(values).tolist() == by_hand
+        assert encoded(pd.array(values, dtype="boolean")).tolist() == by_hand
+
+    @pytest.mark.parametrize("wrong", [["perhaps"], [2, 0]])
+    def test_other_values_are_refused_later(self, wrong):
+        with pytest.raises(InvalidInput, match=r"column `x` must hold true and false, but got '(perhaps|2)'"):
+            encoded([True, False], wrong)
+
+
+class TestCategories:
+    def test_every_category_has_an_input_and_missing_ones_too(self):
+        column = fitted(["red", "blue ", None, "red"])
+        assert column == CategoryColumn("x", ("blue", "red"), other=False, missing=True)
+        assert column.feature_names == ["x = blue", "x = red", "x: missing"]
+        values = pd.Series(["red", " blue", None, ""])
+        assert column.encode(values).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
+
+    def test_pandas_categories_are_categories_even_when_they_are_numbers(self):
+        values = pd.Series(pd.Categorical([3, 1, 3], categories=[1, 2, 3]))
+        column = fit_column("x", values)
+        assert column == CategoryColumn("x", ("1", "3"), other=False, missing=False)
+        assert column.encode(pd.Series([1.0, 3.0])).tolist() == [[1, 0], [0, 1]]
+
+    def test_only_the_most_frequent_have_an_input_of_their_own(self):
+        values = [f"v{number:02d}" for number in range(40) for _ in range(2 + (number >= 10))]
+        column = fitted(values)
+        frequent = tuple(f"v{number:02d}" for number in [0, 1, *range(10, 40)])  # ties: the first by name
+        assert column == CategoryColumn("x", frequent, other=True, missing=False)
+        assert column.feature_names[-1] == "x: other"
+        rows = column.encode(pd.Series(["v00", "v05", "never"]))
+        assert rows.argmax(axis=1).tolist() == [0, 32, 32]
+        assert rows.sum() == 3
+        assert column.encode(pd.Series([None], dtype=object)).sum() == 0
+
+    def test_nothing_is_logged_of_a_new_category_that_is_among_the_others(self, caplog):
+        assert encoded([f"v{number % 33}" for number in range(66)], ["never"])[0, 32] == 1
+        assert not caplog.records
+
+    def test_a_category_never_seen_is_all_zeros_where_there_were_no_others_and_the_log_says_so(self, caplog):
+        assert encoded(["a", "b", "a"], ["c", "a", None]).tolist() == [[0, 0], [1, 0], [0, 0]]
+        assert "column `x`: categories never seen before are ignored: 'c'" in caplog.text
+
+    @pytest.mark.parametrize(("values", "name"), [([5, NAN, 5], "5"), ([True, None, True], "True"), (["a", None], "a")])
+    def test_one_value_or_none_are_two_categories(self, values, name):
+        assert fitted(values) == CategoryColumn("x", (name,), other=False, missing=True)
+        assert encoded(values)[:2].tolist() == [[1, 0], [0, 1]]
+
+    def test_words_for_nothing_are_categories_where_there_is_nothing_else(self):
+        assert fitted(["none", "-", "none"]) == CategoryColumn("x", ("-", "none"), other=False, missing=False)
+
+    def test_a_few_different_texts_are_categories_in_a_small_table(self):
+        assert isinstance(fitted(list("abcdefghi")), CategoryColumn)
+
+
+class TestLeftOut:
+    @pytest.mark.parametrize(
+        ("values", "reason"),
+        [
+            ([NAN, NAN], "all its values are missing"),
+            ([None, " "], "all its values are missing"),
+            ([math.inf, NAN], "all its values are missing or infinite"),
+            ([7, 7.0], "it is always 7"),
+            (["a", "a "], "it is always a"),
+            ([False, False], "it is always False"),
+            (["1.50", "1.5"], "it is always 1.5"),
+            ([0.3, 0.1 + 0.2, 0.3], "it is always 0.3"),
+        ],
+    )
+    def test_columns_that_say_nothing(self, values, reason):
+        outcome = fitted(values)
+        assert isinstance(outcome, LeftOut)
+        assert outcome.reason == reason
+
+    def test_large_numbers_that_differ_by_more_than_rounding_are_kept(self):
+        assert isinstance(fitted([1e15, 1e15 + 10, 1e15]), NumberColumn)
+
+    def test_text_with_fewer_than_two_rows_for_a_value_says_what_to_do(self):
+        reason = fitted([f"name {number}" for number in range(12)]).reason
+        assert reason.startswith("12 different values in 12 rows, such as 'name 0';")
+        assert "--id" in reason
+        assert "TfidfVectorizer" in reason
+        assert isinstance(fitted([f"name {number % 6}" for number in range(12)]), CategoryColumn)
+        assert isinstance(fitted([f"name {number % 10}" for number in range(20)]), CategoryColumn)
+        assert isinstance(fitted([f"name {number % 10}" for number in range(19)]), LeftOut)
+
+    @pytest.mark.parametrize("start", [0, 1])
+    def test_whole_numbers_that_count_the_rows_in_any_order(self, start):
+        counted = np.random.default_rng(0).permutation(20) + start
+        assert "counts the rows" in fitted(counted).reason
+        assert isinstance(fitted(counted[counted > start]), NumberColumn)
+        assert isinstance(fitted(counted + 5), NumberColumn)
+        assert isinstance(fitted([*counted, NAN]), NumberColumn)
+        assert isinstance(fitted(counted * 2), NumberColumn)
+        assert isinstance(fitted(np.append(counted[:-1], counted[0])), NumberColumn)
+
+    def test_small_tables_may_hold_one_two_three(self):
+        assert isinstance(fitted(np.arange(19)), NumberColumn)
+
+    def test_an_index_that_was_written_without_a_name_is_left_out_though_rows_are_gone(self):
+        assert "counts the rows" in fitted([4, 17, 9], name="Unnamed: 0").reason
+        assert isinstance(fitted([4.5, 17, 9], name="Unnamed: 0"), NumberColumn)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            pd.to_datetime(["2020-01-01", None]),
+            pd.to_datetime(["2020-01-01"]).tz_localize("UTC"),
+            pd.to_timedelta(["1 days", "2 days"]),
+            pd.period_range("2020-01", periods=2, freq="M"),
+            pd.period_range("2020-01", periods=2, freq="Q"),
+            [datetime.date(2020, 1, 1), None],
+            [datetime.time(12, 30), datetime.time(1, 2, 3)],
+            ["2020-01-31", "2019-12-1"],
+            ["2020-01-31T10:00:00Z", "2020-01-31T10:00:00.125+01:00"],
+            ["2020-01-31 10:00", "2020-01-31 10:00:05"],
+            ["1/31/2020", "12/1/99"],
+            ["31.01.2020", "1.2.2020"],
+            ["10:30", "9:15 pm"],
+        ],
+    )
+    def test_dates_and_times_with_what_to_derive_from_them(self, values):
+        with pytest.raises(InvalidInput) as caught:
+            fitted(values, "born")
+        message = str(caught.value)
+        assert message.startswith("column `born` must hold numbers or categories, but got dates or times such as '")
+        assert all(word in message for word in ("year", "weekday", "days since"))
+
+    @pytest.mark.parametrize("values", [["1-2", "3-4"], ["2020-13", "2020-14"], ["1.2.3", "10.0.1"], ["10:3", "1:2"]])
+    def test_text_that_only_resembles_dates_is_text(self, values):
+        assert isinstance(fitted(values), CategoryColumn)
+
+    @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, np.array([1.0])])
+    def test_nested_values(self, value):
+        with pytest.raises(
+            InvalidInput, match=r"column `x` must hold one value in each row, but got a (list|dict|nda)"
+        ):
+            fit_column("x", pd.Series([None, value, value], dtype=object))
+
+    def test_complex_numbers(self):
+        with pytest.raises(InvalidInput, match="column `x` must hold numbers, but got"):
+            fitted([1 + 2j, 3 + 4j])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (-3.0, "-3"),
+        (0.5, "0.5"),
+        (np.float32(0.1), "0.1"),
+        (7, "7"),
+        (True, "True"),
+        (b"caf\xc3\xa9 ", "café"),
+        (" a b ", "a b"),
+        (1e300, "1e+300"),
+        (math.inf, "inf"),
+    ],
+)
+def test_a_value_as_text(value, text):
+    assert value_text(value) == text
+
+
+def test_texts_that_are_the_same_have_one_code_and_nothing_has_none():
+    codes, texts = value_texts(pd.Series(["b", " b", None, "", 1, 1.0, "1", "a"], dtype=object), "x")
+    assert codes.tolist() == [0, 0, -1, -1, 1, 1, 1, 2]
+    assert texts == ["b", "1", "a"]
+
+
+def test_nothing_is_logged_for_a_column_like_the_one_learnt(caplog):
+    with caplog.at_level(logging.DEBUG):
+        encoded([1, 2, None, 5])
+        encoded(["a", "b", None])
+        encoded([True, False, None])
+    assert not caplog.records

@@ -1,0 +1,90 @@
+"""A fitted classifier written and read again: the same predictions and verdicts, and nothing pickled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.torch import load_file, save_file
+from scipy import sparse
+
+from fitted_classifiers import QUICK, Narrow, fitted, of_any_shape, three_blobs
+from s2e import S2EClassifier
+from s2e.errors import InvalidInput, UnreadableData
+
+
+def frame_of(X):
+    return pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(X[:, 0] > 0, "large", "small"))
+
+
+def images_of(X):
+    return np.clip(40 * X + 100, 0, 255).astype(np.uint8).repeat(4, axis=1).reshape(len(X), 4, 4)
+
+
+KINDS = {
+    "numbers": (lambda X: X, {}),
+    "frame": (frame_of, {}),
+    "sparse": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {}),
+    "few directions": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {"sparse_components": 2}),
+    "pixels": (images_of, {}),
+    "images": (lambda X: images_of(X) / 255.0, {}),
+}
+
+
+@pytest.mark.parametrize(("made_of", "changes"), KINDS.values(), ids=KINDS)
+def test_what_is_read_is_what_was_written(tmp_path, made_of, changes):
+    X, y = three_blobs(96)
+    samples, names = made_of(X), np.array(["ant", "bee", "cow"])
+    before = fitted(samples, names[y], **changes)
+    before.save(tmp_path / "classifier.safetensors")
+    after = S2EClassifier.load(tmp_path / "classifier.safetensors")
+    np.testing.assert_array_equal(after.predict_proba(samples), before.predict_proba(samples))
+    assert set(after.predict(samples)) <= set(names)
+    pd.testing.assert_frame_equal(after.find_label_issues(), before.find_label_issues())
+    np.testing.assert_array_equal(after.schedule_, before.schedule_)
+    np.testing.assert_array_equal(after.label_issues_, before.label_issues_)
+    assert after.get_params() == before.get_params()
+    assert (after.noise_rate_, after.validation_, after.epochs_) == (before.noise_rate_, "noisy", before.epochs_)
+
+
+@pytest.mark.parametrize("labels", [np.array([False, True]), np.array([-3, 8]), np.array([0.0, 2.0])], ids=str)
+def test_labels_keep_their_type(tmp_path, labels):
+    X, y = three_blobs(96)
+    fitted(X, labels[y % 2]).save(tmp_path / "saved")
+    after = S2EClassifier.load(tmp_path / "saved")
+    assert after.classes_.dtype == labels.dtype
+    np.testing.assert_array_equal(after.classes_, labels)
+
+
+@pytest.mark.parametrize("network", [Narrow, of_any_shape])
+def test_a_network_of_ones_own_is_handed_over_again(tmp_path, network):
+    X, y = three_blobs(96)
+    before = fitted(X, y, network=network)
+    before.save(tmp_path / "saved")
+    after = S2EClassifier.load(tmp_path / "saved", network=network)
+    np.testing.assert_array_equal(after.predict_proba(X), before.predict_proba(X))
+    with pytest.raises(InvalidInput, match="`network` must be given"):
+        S2EClassifier.load(tmp_path / "saved")
+    with pytest.raises(UnreadableData, match="is not a classifier"):
+        S2EClassifier.load(tmp_path / "saved", network=lambda: of_any_shape((4,), 7))
+
+
+def test_other_files_are_refused_in_words(tmp_path):
+    with pytest.raises(UnreadableData, match="there is none"):
+        S2EClassifier.load(tmp_path / "nothing")
+    (tmp_path / "text").write_text("not tensors")
+    with pytest.raises(UnreadableData, match="is not a classifier"):
+        S2EClassifier.load(tmp_path / "text")
+    X, y = three_blobs(96)
+    whole = fitted(X, y)
+    whole.save(tmp_path / "whole")
+    save_file(load_file(tmp_path / "whole"), tmp_path / "bare")
+    with pytest.raises(UnreadableData, match="is not a classifier"):
+        S2EClassifier.load(tmp_path / "bare")
+    with pytest.raises(InvalidInput, match="directory that exists"):
+        whole.save(tmp_path / "nowhere" / "saved")
+
+
+def test_only_a_fitted_classifier_can_be_saved(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        S2EClassifier(**QUICK).save(tmp_path / "saved")

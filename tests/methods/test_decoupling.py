@@ -1,0 +1,142 @@
+"""Decoupling against a loop over members, networks and samples, and the cases in which it is something simpler."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from method_batches import B, C, P, drawn_batch, leaf, outcome, slow_gradient, slow_losses
+from s2e.methods import Batch, Decoupling, Standard
+
+
+def disagreeing(batch):
+    """The same batch, with every logit changed so that the two networks never predict the same class."""
+    first = batch.labels  # right, and the other one wrong
+    classes = torch.stack([first, (first + 1) % C], dim=1)  # (P, 2, B)
+    return batch._replace(logits=leaf(batch.logits + 20 * functional.one_hot(classes, C)))
+
+
+def agreeing(batch, positions):
+    """The same batch, with both networks sure of class 0 at some positions and of different classes elsewhere."""
+    classes = torch.stack([torch.zeros(P, B, dtype=torch.int64), torch.ones(P, B, dtype=torch.int64)], dim=1)
+    classes[:, :, positions] = 0
+    return batch._replace(logits=leaf(batch.logits + 20 * functional.one_hot(classes, C)))
+
+
+def test_gradient_descent_equals_a_loop_over_members_networks_and_samples():
+    generator = np.random.default_rng(0)
+    samples, features, steps, size = 320, 4, 10, 32
+    inputs = generator.normal(size=(samples, features))
+    labels = generator.integers(0, C, size=(P, samples))
+    weights = generator.normal(size=(P, 2, features, C))  # of linear networks
+    weights[1, 1] = weights[1, 0] + 0.05 * generator.normal(size=(features, C))  # a pair that disagrees now and then
+    weights[2, 1] = weights[2, 0]  # a pair that never does
+    stacked = torch.tensor(weights, requires_grad=True)
+    counts = set()
+    for step in range(steps):
+        index = np.arange(samples)[step * size : (step + 1) * size]
+        logits = torch.einsum("bf,pmfc->pmbc", torch.from_numpy(inputs[index]), stacked)
+        unused = torch.ones(P, dtype=torch.int64)
+        batch = Batch(logits, torch.from_numpy(labels[:, index]), unused, unused.double(), torch.tensor(step))
+        objective = Decoupling().objective(batch)
+        (gradient,) = torch.autograd.grad(objective.loss.sum(), stacked)
+        for member in range(P):
+            own = [inputs[index] @ weights[member, network] for network in (0, 1)]
+            differ = [k for k in range(size) if max(range(C), key=own[0][k].item) != max(range(C), key=own[1][k].item)]
+            divisor = max(0.1 * size, len(differ))
+            counts.add(len(differ))
+            for network in (0, 1):
+                row = slow_losses(own[network], labels[member, index])
+                at = (member, network)
+                assert objective.selected[at].nonzero().flatten().tolist() == differ
+                np.testing.assert_allclose(objective.sample_losses[at], row, rtol=1e-10)
+                np.testing.assert_allclose(objective.loss[at].item(), sum(row[k] for k in differ) / divisor, rtol=1e-10)
+                mean = slow_gradient(inputs[index], own[network], labels[member, index], differ)
+                expected = mean * len(differ) / divisor
+                np.testing.assert_allclose(gradient[at], expected, rtol=1e-8, atol=1e-10)
+                weights[at] -= 0.5 * expected
+        with torch.no_grad():
+            stacked -= 0.5 * gradient
+        np.testing.assert_allclose(stacked.detach(), weights, rtol=1e-7, atol=1e-9)
+    assert 0 in counts
+    assert counts & {1, 2, 3}  # fewer than a tenth of the batch
+    assert max(counts) > 16
+
+
+def test_two_networks_that_always_disagree_are_two_standard_networks():
+    batch = disagreeing(drawn_batch(2))
+    pair = outcome(Decoupling(), batch)
+    assert pair["selected"].all()
+    for network in (0, 1):
+        single = outcome(Standard(), batch._replace(logits=leaf(batch.logits[:, network : network + 1])))
+        for name, tensor in single.items():
+            torch.testing.assert_close(pair[name][:, network], tensor[:, 0])
+
+
+def test_two_equal_networks_are_not_trained():
+    batch = drawn_batch(1)
+    made = outcome(Decoupling(), batch._replace(logits=leaf(batch.logits.repeat(1, 2, 1, 1))))
+    assert not made["selected"].any()
+    assert made["loss"].tolist() == [[0.0, 0.0]] * P
+    assert not made["gradient"].any()
+    assert (made["sample_losses"] > 0).all()
+
+
+def test_a_disagreement_is_one_of_predictions_whatever_the_label_and_how_close():
+    logits = torch.tensor(
+        [
+            [
+                [[3.0, 1.0, 0.0], [0.0, 5.0, 4.9], [1.0, 0.0, 0.0], [2.0, 2.0, 0.0]],
+                [[9.0, 8.9, 0.0], [0.0, 4.9, 5.0], [0.0, 0.0, 1.0], [3.0, 0.0, 0.0]],
+            ]
+        ]
+    )
+    for label in range(3):
+        batch = drawn_batch(2, members=1, size=4, classes=3)
+        batch = batch._replace(logits=logits, labels=torch.full((1, 4), label))
+        # Of equal logits the first is the prediction, as everywhere.
+        assert Decoupling().objective(batch).selected.tolist() == [[[False, True, True, False]] * 2]
+
+
+@pytest.mark.parametrize(("differing", "divisor"), [(1, 2.0), (2, 2.0), (3, 3.0), (20, 20.0)])
+def test_the_sum_of_losses_is_divided_by_no_less_than_a_tenth_of_the_batch(differing, divisor):
+    logits = torch.zeros(1, 2, 20, 4)
+    logits[:, 0, :, 0] = 1.0
+    logits[:, 1, :differing, 1] = 1.0
+    logits[:, 1, differing:, 0] = 1.0
+    batch = drawn_batch(2, members=1, size=20, classes=4)._replace(logits=logits, labels=torch.full((1, 20), 3))
+    loss = math.log(3 + math.e)  # of every sample under either network
+    torch.testing.assert_close(
+        Decoupling().objective(batch).loss, torch.full((1, 2), differing * loss / divisor), rtol=1e-6, atol=0
+    )
+
+
+@pytest.mark.parametrize("how", ["huge logits", "an excluded class"])
+def test_an_infinite_loss_on_which_the_networks_agree_does_not_count(how):
+    batch = agreeing(drawn_batch(2), [3, 5])
+    logits, labels = batch.logits.detach().clone(), batch.labels.clone()
+    labels[:, 3] = 2
+    if how == "huge logits":
+        logits[:, :, 3] = 3e38 * (1 - 2 * functional.one_hot(torch.tensor(2), C))
+    else:
+        logits[:, :, 3, 2] = -math.inf
+    made = outcome(Decoupling(), batch._replace(logits=leaf(logits), labels=labels))
+    expected = outcome(Decoupling(), batch._replace(labels=labels))
+    assert made["sample_losses"][:, :, 3].isinf().all()
+    for name in ("loss", "selected", "gradient"):
+        torch.testing.assert_close(made[name], expected[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@pytest.mark.parametrize("networks", [[0], [1], [0, 1]])
+def test_a_network_that_predicts_nothing_disagrees_even_with_another_such(broken, networks):
+    batch = agreeing(drawn_batch(2), [3])
+    logits = batch.logits.detach().clone()
+    logits[0, networks, 3, 0] = broken  # where both are sure of class 0
+    made = Decoupling().objective(batch._replace(logits=logits))
+    assert made.selected[:, :, 3].tolist() == [[True, True], [False, False], [False, False]]
+    assert made.loss.isnan().tolist() == [[network in networks for network in (0, 1)], [False] * 2, [False] * 2]

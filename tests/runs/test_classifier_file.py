@@ -1,0 +1,88 @@
+"""A classifier written and read again predicts what it predicted; what cannot be read is refused in plain words."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from s2e.data.samples import LabelledData
+from s2e.errors import InvalidInput, UnreadableData
+from s2e.networks.factories import reference_network
+from s2e.runs.classifier_file import WEIGHTS, read_classifier, write_classifier
+from s2e.runs.directory import Run
+
+NAMES = ("cat", "dog", "wild boar")
+
+
+@pytest.fixture
+def images():
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, size=(20, 3, 16, 16), dtype=np.uint8)
+    return LabelledData(pixels, np.arange(20) % 3, NAMES)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run.create(tmp_path / "run", {})
+
+
+def networks(name, data, count=2):
+    torch.manual_seed(0)
+    return [reference_network(name, data.sample_shape, data.classes)().eval() for _ in range(count)]
+
+
+def state_of(modules):
+    states = [module.state_dict() for module in modules]
+    return {key: torch.stack([state[key] for state in states]) for key in states[0]}
+
+
+@pytest.mark.parametrize("name", ["mlp", "cifar10-cnn", "cifar100-cnn"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_classifier_read_again_predicts_the_same(name, count, images, run):
+    modules = networks(name, images, count)
+    write_classifier(run, name, images, state_of(modules))
+    read = read_classifier(run)
+    with torch.no_grad():
+        expected = [module(torch.from_numpy(images.inputs) / 255).softmax(dim=1).numpy() for module in modules]
+    found = read.probabilities(images.inputs)
+    assert found.shape == (count, 20, 3)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert (read.class_names, read.sample_shape) == (NAMES, (3, 16, 16))
+
+
+def test_many_samples_are_predicted_in_parts(images, run, monkeypatch):
+    write_classifier(run, "mlp", images, state_of(networks("mlp", images)))
+    read = read_classifier(run)
+    whole = read.probabilities(images.inputs)
+    monkeypatch.setattr("s2e.runs.classifier_file.ROWS_AT_ONCE", 7)
+    np.testing.assert_allclose(read.probabilities(images.inputs), whole, rtol=1e-5)
+
+
+def test_samples_of_another_shape_are_refused(images, run):
+    write_classifier(run, "mlp", images, state_of(networks("mlp", images)))
+    with pytest.raises(InvalidInput, match=r"shape \(3, 16, 16\), as in training, but got \(1, 16, 16\)"):
+        read_classifier(run).probabilities(images.inputs[:, :1])
+
+
+def test_a_run_without_a_classifier_is_refused(run):
+    with pytest.raises(UnreadableData, match="holds no trained classifier yet"):
+        read_classifier(run)
+
+
+def test_weights_of_an_older_version_and_damaged_ones_are_refused(images, run):
+    write_classifier(run, "mlp", images, state_of(networks("mlp", images)))
+    weights = load_file(run.path / WEIGHTS)
+    save_file(weights, run.path / WEIGHTS, {"classes": "\n".join(NAMES)})
+    with pytest.raises(UnreadableData, match=r"not a classifier of this version.*train it again"):
+        read_classifier(run)
+    about = {"classes": NAMES, "network": "mlp", "sample_shape": [3, 16, 16], "networks": 2}
+    save_file(dict(list(weights.items())[1:]), run.path / WEIGHTS, {"classifier": json.dumps(about)})
+    with pytest.raises(UnreadableData, match="train it again"):
+        read_classifier(run)
+    (run.path / WEIGHTS).write_bytes(b"nonsense")
+    with pytest.raises(UnreadableData, match="train it again"):
+        read_classifier(run)

@@ -1,0 +1,242 @@
+"""The relaxation as an Optuna sampler: no state but the study, any order of asking and telling, uniform until told."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.trial import TrialState
+
+from s2e.errors import InvalidInput
+from s2e.samplers import RelaxationSampler
+from s2e.samplers.relaxation import STEPS, Settings, State, advance
+
+ALPHAS = ("alpha0", "alpha1", "alpha2")
+BETAS = ("beta0", "beta1", "beta2", "beta3")
+SPACE: dict[str, BaseDistribution] = {name: FloatDistribution(0.0, 1.0) for name in (*ALPHAS, *BETAS)}
+K = 4
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(before)
+
+
+def sampler(step: str = "newton", seed: int = 0, simplex: tuple[str, ...] = ALPHAS) -> RelaxationSampler:
+    return RelaxationSampler(step=step, generation=K, simplex=simplex, seed=seed)
+
+
+def bowl(params: dict[str, float]) -> float:
+    return sum((params[name] - 0.2) ** 2 for name in BETAS) + params["alpha0"]
+
+
+def ask_and_tell(study: optuna.Study, trials: int, value: Callable[[dict[str, float]], float] = bowl) -> None:
+    """Generations of K, every one asked whole before any of it is told."""
+    while len(study.trials) < trials:
+        asked = [study.ask(SPACE) for _ in range(K)]
+        for trial in asked:
+            study.tell(trial, value(trial.params))
+
+
+def points(study: optuna.Study) -> np.ndarray:
+    return np.array([[trial.params[name] for name in SPACE] for trial in study.trials])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_reopened_study_asks_the_identical_next_point(step: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    study = optuna.create_study(study_name="s", storage=url, sampler=sampler(step))
+    ask_and_tell(study, 3 * K)
+    reopened = optuna.load_study(study_name="s", storage=url, sampler=sampler(step))
+    in_memory = optuna.create_study(sampler=sampler(step))
+    ask_and_tell(in_memory, 3 * K)
+    first = study.ask(SPACE)
+    study.tell(first, state=TrialState.FAIL)  # takes number 12; what failed is as if it had not been
+    assert first.params == in_memory.ask(SPACE).params
+    in_memory.ask(SPACE)
+    assert reopened.ask(SPACE).params == in_memory.trials[-1].params
+    assert first.params != reopened.trials[-1].params
+
+
+def test_asking_before_or_after_telling_within_a_generation_draws_the_same_points() -> None:
+    together, one_by_one = (optuna.create_study(sampler=sampler()) for _ in range(2))
+    ask_and_tell(together, 4 * K)
+    one_by_one.optimize(lambda trial: bowl({name: trial.suggest_float(name, 0, 1) for name in SPACE}), n_trials=4 * K)
+    np.testing.assert_allclose(points(together), points(one_by_one), rtol=1e-9, atol=1e-12)
+
+
+def test_pickling_keeps_the_next_point() -> None:
+    study = optuna.create_study(sampler=sampler())
+    ask_and_tell(study, 2 * K)
+    other = optuna.create_study(sampler=pickle.loads(pickle.dumps(study.sampler)))
+    other.add_trials(study.trials)
+    assert other.ask(SPACE).params == study.ask(SPACE).params
+
+
+def test_maximising_the_negative_is_minimising() -> None:
+    least = optuna.create_study(sampler=sampler())
+    most = optuna.create_study(direction="maximize", sampler=sampler())
+    ask_and_tell(least, 4 * K)
+    ask_and_tell(most, 4 * K, lambda params: -bowl(params))
+    np.testing.assert_array_equal(points(least), points(most))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_equal_values_draw_what_uniform_sampling_draws(step: str) -> None:
+    relaxed, uniform = (optuna.create_study(sampler=sampler(step, seed=3)) for _ in range(2))
+    ask_and_tell(relaxed, 5 * K, lambda _: 0.1)
+    for _ in range(5 * K):  # never told, so nothing but independent uniform sampling
+        uniform.ask(SPACE)
+    np.testing.assert_allclose(points(relaxed), points(uniform), rtol=1e-12, atol=1e-14)
+
+
+def test_uniform_sampling_is_uniform_and_differs_by_seed_trial_and_name() -> None:
+    studies = [optuna.create_study(sampler=sampler(seed=seed)) for seed in (0, 1)]
+    for study in studies:
+        for _ in range(60):
+            study.ask(SPACE)
+    drawn = np.concatenate([points(study).ravel() for study in studies])
+    assert len(np.unique(drawn)) == len(drawn)
+    assert abs(drawn.mean() - 0.5) < 5 * np.sqrt(1 / 12 / len(drawn))
+    assert abs(drawn.var() - 1 / 12) < 0.01
+
+
+def test_the_first_point_is_the_same_in_every_process() -> None:
+    assert optuna.create_study(sampler=sampler()).ask(SPACE).params["alpha0"] == 0.20224964409252877
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_later_generations_are_better_than_the_first(step: str) -> None:
+    first, last = [], []
+    for seed in range(8):
+        study = optuna.create_study(sampler=sampler(step, seed))
+        ask_and_tell(study, 15 * K)
+        values = [trial.values[0] for trial in study.trials]
+        first.append(np.mean(values[:K]))
+        last.append(np.mean(values[-3 * K :]))
+    assert np.mean(last) < 0.7 * np.mean(first)
+    assert np.sum(np.less(last, first)) >= 7
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_snapshot_is_the_fold_of_steps_over_generations(step: str) -> None:
+    study = optuna.create_study(sampler=sampler(step))
+    relaxed = sampler(step)
+    assert relaxed.snapshot(study, 0) is None
+    ask_and_tell(study, 3 * K)
+    expected: State | None = None
+    for generation in range(4):
+        found = relaxed.snapshot(study, generation)
+        assert found is not None
+        assert found.names == (*ALPHAS, *BETAS)
+        expected = expected or State.uniform(found.state.layout)
+        np.testing.assert_array_equal(found.state.theta, expected.theta)
+        told = slice(generation * K, (generation + 1) * K)
+        values = [trial.values[0] for trial in study.trials[told]]
+        expected = (
+            advance(expected, points(study)[told], values, step=step, settings=Settings()) if values else expected
+        )
+    assert expected is not None
+    assert expected.theta.max() > 1
+
+
+def test_failed_pruned_running_and_infinite_trials_take_no_part() -> None:
+    study = optuna.create_study(sampler=sampler())
+    trials = [study.ask(SPACE) for _ in range(2 * K)]
+    study.tell(trials[0], state=TrialState.FAIL)
+    trials[1].report(0.0, 0)
+    study.tell(trials[1], state=TrialState.PRUNED)
+    study.tell(trials[2], 1.0)  # trials[3] goes on running
+    for trial, value in zip(trials[K:], (float("inf"), 1.0, 2.0, 3.0), strict=True):
+        study.tell(trial, value)
+    before, after = (sampler().snapshot(study, generation) for generation in (1, 2))
+    assert before is not None
+    assert after is not None
+    np.testing.assert_array_equal(before.state.theta, 1.0)  # one complete trial: no step
+    finite = advance(before.state, points(study)[K + 1 :], [1.0, 2.0, 3.0], step="newton", settings=Settings())
+    np.testing.assert_array_equal(after.state.theta, finite.theta)
+
+
+def test_enqueued_and_foreign_trials_do_not_break_it() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    ask_and_tell(study, K)
+    study.sampler = sampler()
+    study.enqueue_trial(dict.fromkeys(SPACE, 0.0))
+    study.enqueue_trial(dict.fromkeys(SPACE, 1.0))
+    study.enqueue_trial({"beta0": 0.5})
+    ask_and_tell(study, 3 * K)
+    np.testing.assert_array_equal(points(study)[K], 0.0)
+    assert ((points(study) >= 0) & (points(study) <= 1)).all()
+    found = sampler().snapshot(study, 3)
+    assert found is not None
+    assert np.isfinite(found.state.theta).all()
+
+
+def test_other_kinds_of_parameters_are_left_to_independent_sampling() -> None:
+    def objective(trial: optuna.Trial) -> float:
+        trial.suggest_float("rate", 1e-4, 1.0, log=True)
+        trial.suggest_float("share", 0.0, 1.0, step=0.25)
+        trial.suggest_int("depth", 1, 5)
+        trial.suggest_categorical("kind", ["a", "b"])
+        trial.suggest_float("fixed", 2.0, 2.0)
+        return trial.suggest_float("wide", -10.0, 30.0) ** 2
+
+    studies = [optuna.create_study(sampler=sampler(simplex=())) for _ in range(2)]
+    for study in studies:
+        study.optimize(objective, n_trials=10 * K)
+    assert [trial.params for trial in studies[0].trials] == [trial.params for trial in studies[1].trials]
+    found = sampler(simplex=()).snapshot(studies[0], 10)
+    assert found is not None
+    assert found.names == ("wide",)
+    assert found.state.theta.max() > 1
+    assert {trial.params["kind"] for trial in studies[0].trials} == {"a", "b"}
+    assert {trial.params["depth"] for trial in studies[0].trials} == {1, 2, 3, 4, 5}
+
+
+def test_only_other_kinds_of_parameters_work_too() -> None:
+    study = optuna.create_study(sampler=sampler(simplex=()))
+    study.optimize(lambda trial: trial.suggest_int("depth", 1, 5), n_trials=2 * K)
+    assert sampler(simplex=()).snapshot(study, 2) is None
+
+
+def test_parallel_threads_work() -> None:
+    study = optuna.create_study(sampler=sampler())
+    study.optimize(
+        lambda trial: bowl({name: trial.suggest_float(name, 0, 1) for name in SPACE}), n_trials=3 * K, n_jobs=2
+    )
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+
+
+def test_a_part_of_a_simplex_is_refused() -> None:
+    study = optuna.create_study(sampler=sampler(simplex=("alpha0", "alpha9")))
+    study.tell(study.ask(SPACE), 1.0)
+    with pytest.raises(InvalidInput, match="got alpha9; such floats of the study are alpha0, alpha1"):
+        study.ask(SPACE)
+    with pytest.raises(InvalidInput, match="alpha9"):
+        sampler(simplex=("alpha0", "alpha9")).snapshot(study, 1)
+
+
+def test_several_objectives_are_refused() -> None:
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler())
+    with pytest.raises(InvalidInput, match="one objective"):
+        study.ask(SPACE)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"one of natural, .*but got 'naturl'"):
+        RelaxationSampler(step="naturl")
+    with pytest.raises(InvalidInput, match="generation"):
+        RelaxationSampler(generation=1)
+    for simplex in ("alpha", ["alpha"], ["alpha", "alpha"]):
+        with pytest.raises(InvalidInput, match="simplex"):
+            RelaxationSampler(simplex=simplex)
+    with pytest.raises(InvalidInput, match="seed"):
+        RelaxationSampler(seed=-1)

@@ -1,0 +1,119 @@
+"""Batches for methods, and slow implementations to compare them with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from s2e.methods import Batch, Need
+
+P, B, C = 3, 16, 5
+
+FEATURES, CLEAN = 4, 7
+
+
+class LinearNetworks:
+    """Networks whose logits are inputs @ weights, one product for each, so that none depends on its company.
+
+    A linear network changes along a gradient by as much as the gradient, taken for weights, gives as logits.
+    """
+
+    def __init__(self, weights: Tensor, inputs: Tensor, clean_inputs: Tensor, clean_labels: Tensor) -> None:
+        self.weights = weights.detach().clone().requires_grad_()  # (P, M, F, C)
+        self.inputs = inputs  # (B, F)
+        self.clean_inputs = clean_inputs  # (V, F)
+        self.clean_labels = clean_labels  # (V,)
+
+    def logits(self) -> Tensor:
+        return products(self.inputs, self.weights)
+
+    def clean_logits(self) -> Tensor:
+        return products(self.clean_inputs, self.weights)
+
+    def change_along_gradient(self, loss: Tensor) -> Tensor:
+        (gradient,) = torch.autograd.grad(loss, self.weights)
+        return products(self.inputs, gradient)
+
+    def with_weights(self, weights: Tensor) -> LinearNetworks:
+        return LinearNetworks(weights, self.inputs, self.clean_inputs, self.clean_labels)
+
+
+def products(inputs: Tensor, weights: Tensor) -> Tensor:
+    """(B, F), (P, M, F, C) -> (P, M, B, C)."""
+    return torch.stack([torch.stack([inputs @ network for network in member]) for member in weights])
+
+
+def drawn_batch(networks, members=P, size=B, classes=C, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(members, networks, size, classes, generator=generator)
+    labels = torch.randint(classes, (members, size), generator=generator)
+    keep = 1 + torch.arange(members) * (size - 1) // max(1, members - 1)  # from one sample to all of them
+    return Batch(logits.requires_grad_(), labels, keep, keep.double() / size, torch.tensor(0))
+
+
+def batch_for(one, members=P, seed=0):
+    """A batch with everything a method needs: random transition matrices, linear networks behind the logits."""
+    batch = drawn_batch(one.networks, members, seed=seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    if Need.TRANSITION in one.needs:
+        batch = batch._replace(transition=torch.rand(members, C, C, generator=generator).softmax(dim=-1))
+    if Need.CLEAN_SAMPLES in one.needs:
+        weights = torch.randn(members, one.networks, FEATURES, C, generator=generator)
+        inputs, clean_inputs = (torch.randn(size, FEATURES, generator=generator) for size in (B, CLEAN))
+        clean_labels = torch.randint(C, (CLEAN,), generator=generator)
+        networks = LinearNetworks(weights, inputs, clean_inputs, clean_labels)
+        batch = batch._replace(logits=leaf(networks.logits()), networks=networks)
+    return batch
+
+
+def leaf(tensor):
+    return tensor.detach().clone().requires_grad_()
+
+
+def given(batch):
+    """Every tensor a method is handed, by name."""
+    tensors = {name: part for name, part in batch._asdict().items() if isinstance(part, Tensor)}
+    return {**tensors, **(vars(batch.networks) if batch.networks else {})}
+
+
+def for_members(batch, change):
+    """The same batch with every tensor that has a row for each member changed; the others are as they were."""
+    logits, labels, keep, keep_rate, epoch, transition, networks = batch
+    return Batch(
+        change(logits.detach().clone()).requires_grad_(),
+        *(change(tensor.clone()) for tensor in (labels, keep, keep_rate)),
+        epoch,
+        None if transition is None else change(transition.clone()),
+        None if networks is None else networks.with_weights(change(networks.weights.detach().clone())),
+    )
+
+
+def outcome(one, batch):
+    """Everything a method makes of a batch, with the gradient the engine takes of it."""
+    objective = one.objective(batch)
+    (gradient,) = torch.autograd.grad(objective.loss.sum(), batch.logits)
+    return {**objective._asdict(), "gradient": gradient}
+
+
+def slow_losses(logits, labels):
+    """Cross-entropy of every sample, one by one: (B, C), (B,) -> (B,)."""
+    return [math.log(sum(math.exp(z - row[y]) for z in row)) for row, y in zip(logits, labels, strict=True)]
+
+
+def slow_picks(losses, keep):
+    """Positions of the smallest losses; Python sorts pairs by loss, then by position."""
+    return sorted(position for _, position in sorted(zip(losses, range(len(losses)), strict=True))[:keep])
+
+
+def slow_gradient(inputs, logits, labels, picks):
+    """Of the mean loss over the picks, for logits = inputs @ weights: Σ x (softmax − onehot) / |picks|, (F, C)."""
+    gradient = np.zeros((inputs.shape[1], logits.shape[1]))
+    for position in picks:
+        shares = np.exp(logits[position] - logits[position].max())
+        shares /= shares.sum()
+        shares[labels[position]] -= 1
+        gradient += np.outer(inputs[position], shares) / len(picks)
+    return gradient
