@@ -6,7 +6,7 @@
 Noise is added to every row of the training part, and every row is judged. For each noise setting and seed:
 
 - s2e: what `s2e search --validation noisy --no-baselines` and `s2e audit` do. Some of the noisy rows are held out and
-  their labels mended, the schedule of Co-teaching is searched by the agreement with these, and the final training is
+  their labels relabelled, the schedule of Co-teaching is searched by the agreement with these, and the final training is
   judged. Nobody tells it the noise rate, and nothing is chosen by clean labels. With `--trials 0` nothing is searched:
   one training with the schedule coteaching:0.5, which comes down to half of every batch whatever the noise.
 - s2e, told: one Co-teaching with its own schedule for the true noise rate, audited: what knowing the rate is worth.
@@ -54,19 +54,19 @@ from s2e.audit.run_audit import audit_run
 from s2e.data.preparing import prepare
 from s2e.data.samples import LabelledData
 from s2e.engine.devices import device_of
+from s2e.engine.inference import predictions
 from s2e.engine.task import Member, Task
 from s2e.engine.training import train_population
-from s2e.engine.two_stage import predictions
 from s2e.errors import InvalidInput, S2EError
 from s2e.methods import Standard
 from s2e.networks.factories import reference_network
+from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import Run
-from s2e.runs.session import Place, Watch
+from s2e.runs.session import RunLocation
 from s2e.seeds import derive
 from s2e.workflows import search as commands
 from s2e.workflows.bench import TrainingOptions
-from s2e.workflows.outcomes import csv_text
-from s2e.workflows.progress import progress
+from s2e.workflows.progress import ProgressListener, progress
 
 OURS, TOLD, THEIRS = "s2e", "s2e, told", "cleanlab"
 UNSEARCHED = "coteaching:0.5"
@@ -181,21 +181,21 @@ def all_rows(options: TrainingOptions, root: Path) -> LabelledData:
     )
 
 
-def by_s2e(options: TrainingOptions, trials: int, restarts: int, data: LabelledData, place: Place) -> Verdicts:
-    """Judge by a search on noisy validation data; with no trials, by one training that needs no noise rate either."""
+def by_s2e(options: TrainingOptions, trials: int, restarts: int, data: LabelledData, place: RunLocation) -> Verdicts:
+    """GenerationPruner by a search on noisy validation data; with no trials, by one training that needs no noise rate either."""
     if trials == 0:
         return by_training(options, UNSEARCHED, data, place)
     searched = commands.SearchOptions(**asdict(options), trials=trials, baselines=False, restarts=restarts)
     return _audited(lambda watch: commands.search(searched, place, watch), data)
 
 
-def by_training(options: TrainingOptions, schedule: str, data: LabelledData, place: Place) -> Verdicts:
-    """Judge by one training with a given schedule."""
+def by_training(options: TrainingOptions, schedule: str, data: LabelledData, place: RunLocation) -> Verdicts:
+    """GenerationPruner by one training with a given schedule."""
     given = commands.TrainOptions(**asdict(options), schedule=schedule)
     return _audited(lambda watch: commands.train(given, place, watch), data)
 
 
-def _audited(make: Callable[[Watch], Run], data: LabelledData) -> Verdicts:
+def _audited(make: Callable[[ProgressListener], Run], data: LabelledData) -> Verdicts:
     began = time.perf_counter()
     with progress(Console(stderr=True, highlight=False, soft_wrap=True)) as watch:
         run = make(watch)
@@ -218,7 +218,7 @@ def _audited(make: Callable[[Watch], Run], data: LabelledData) -> Verdicts:
 
 
 def by_cleanlab(options: TrainingOptions, folds: int, data: LabelledData, device: torch.device) -> Verdicts:
-    """Judge by probabilities from cross-validation."""
+    """GenerationPruner by probabilities from cross-validation."""
     began = time.perf_counter()
     probabilities = cross_validated(options, folds, data, device)
     trained = time.perf_counter()
@@ -313,8 +313,8 @@ def compared(options: TrainingOptions, given: argparse.Namespace, device: torch.
     rate = float((data.labels != _true_labels(data)).mean())
     with tempfile.TemporaryDirectory() as made:
 
-        def place(name: str) -> Place:
-            return Place(Path(made) / name, given.data_root, given.device)
+        def place(name: str) -> RunLocation:
+            return RunLocation(Path(made) / name, given.data_root, given.device)
 
         plain = replace(options, epochs=given.fold_epochs)
         sides: dict[str, Callable[[], Verdicts]] = {

@@ -66,14 +66,14 @@ from s2e import S2EClassifier, train
 from s2e._version import __version__
 from s2e.data.noise import corrupt, parse_noise, transition_matrix
 from s2e.data.samples import default_share
+from s2e.engine.inference import Classifier
 from s2e.errors import InvalidInput, S2EError, UnreadableData
 from s2e.estimator.defaults import ROUNDS, batch_size_for, epochs_for
 from s2e.estimator.features import Numbers, SparseNumbers
-from s2e.runs.classifier_file import Classifier
+from s2e.runs.csv_files import csv_text
 from s2e.schedules.fixed import constant
 from s2e.seeds import derive
 from s2e.studies.generation_size import SIZES
-from s2e.workflows.outcomes import csv_text
 
 Labels = NDArray[np.int64]
 

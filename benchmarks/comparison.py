@@ -146,7 +146,7 @@ def measure_packed(shared: Task, members_per_method: int) -> Packed:
 
     def note(progress: Progress) -> None:
         if progress.epoch == 1:
-            sizes.append(len(progress.places))
+            sizes.append(len(progress.indices))
             ends.append([])
         ends[-1].append(time.perf_counter())
 

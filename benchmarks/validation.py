@@ -1,4 +1,4 @@
-"""What it costs to have no trusted validation labels: test accuracy of a search with clean, noisy and mended ones.
+"""What it costs to have no trusted validation labels: test accuracy of a search with clean, noisy and relabelled ones.
 
     python benchmarks/validation.py digits --noise symmetric:0.4 pair:0.3 instance:0.3 --seeds 5 --out DIR
     python benchmarks/validation.py mnist --epochs 40 --trials 30 --batch-size 128 --data-root data --out DIR
@@ -6,7 +6,7 @@
 The same noisy training data each time, three ways to choose the schedule and the restart:
 
     clean     validation samples with their true labels
-    mended    validation samples with labels as noisy as the others, mended by networks trained first: what `s2e` does
+    relabelled    validation samples with labels as noisy as the others, relabelled by networks trained first: what `s2e` does
     as given  the same labels as they are: what one would do without
 
 The test part is looked at once, by the final classifier. Rows that DIR holds already are not run again.
@@ -27,14 +27,16 @@ import torch
 
 from s2e import __version__
 from s2e.engine.curves import LAST_EPOCHS
-from s2e.runs.session import Place, Unwatched
-from s2e.workflows.outcomes import csv_text, noise_title
+from s2e.plots.names import noise_title
+from s2e.runs.csv_files import csv_text
+from s2e.runs.session import RunLocation
+from s2e.workflows.progress import SilentListener
 from s2e.workflows.search import SearchOptions, search
 
 WAYS: dict[str, dict[str, Any]] = {
     "clean": {"validation": "clean"},
-    "mended": {"validation": "noisy"},
-    "as given": {"validation": "noisy", "mending": False},
+    "relabelled": {"validation": "noisy"},
+    "as given": {"validation": "noisy", "relabel": False},
 }
 
 
@@ -51,7 +53,7 @@ def row(given: argparse.Namespace, noise: str, way: str, seed: int) -> dict[str,
         **WAYS[way],
     )
     with tempfile.TemporaryDirectory() as place:
-        run = search(options, Place(Path(place) / "run", given.data_root, given.device), Unwatched())
+        run = search(options, RunLocation(Path(place) / "run", given.data_root, given.device), SilentListener())
         found = run.read_json("result.json")
         changed = run.read_arrays("validation.npz")
     (own,) = found["methods"]

@@ -15,15 +15,16 @@ from torch import nn
 from s2e.data.samples import LabelledData, as_labelled_data, fingerprint
 from s2e.engine.curves import Curves, Dynamics
 from s2e.engine.devices import device_of
-from s2e.engine.task import VALIDATION, Member, Progress, Task
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.two_stage import train_in_stages
 from s2e.methods import check_transition
 from s2e.methods import method as method_of
 from s2e.networks.factories import Factory, default_network, factory_of
 from s2e.schedules.fixed import check_schedule
 from s2e.seeds import derive
-from s2e.studies.generation_size import AUTO, ROUNDS_OF_A_SEARCH, Generation, paced, picked_for
-from s2e.studies.loop import GenerationDone, SearchPlan, search_schedule
+from s2e.studies.generation_size import AUTO, DEFAULT_GENERATIONS, Generation, paced, picked_for
+from s2e.studies.loop import GenerationFinished, search_schedule
+from s2e.studies.plan import SearchPlan
 from s2e.studies.storage import check_storage, open_study
 
 
@@ -78,7 +79,7 @@ def search(
     device: str = "auto",
     storage: str | None = None,
     study_name: str = "search",
-    on_generation: Callable[[GenerationDone], None] | None = None,
+    on_generation: Callable[[GenerationFinished], None] | None = None,
 ) -> SearchResult:
     """Search the schedule with the best validation accuracy.
 
@@ -108,7 +109,7 @@ def search(
     task = _task(data, {VALIDATION: held}, network, method, epochs, batch_size, seed, device)
 
     def planned(pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None) -> SearchPlan:
-        pace = paced(generation, trials, rounds=ROUNDS_OF_A_SEARCH, pick=pick, begun=begun)
+        pace = paced(generation, trials, rounds=DEFAULT_GENERATIONS, pick=pick, begun=begun)
         return SearchPlan.named(
             space,
             sampler,
@@ -151,7 +152,7 @@ def train(
     learning_rate: float = 1e-3,
     seed: int = 0,
     device: str = "auto",
-    on_epoch: Callable[[Progress], None] | None = None,
+    on_epoch: Callable[[EpochFinished], None] | None = None,
 ) -> TrainResult:
     """Train one member.
 

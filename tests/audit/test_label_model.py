@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from s2e.audit.label_model import Evidence, audit
+from s2e.audit.evidence import Evidence
+from s2e.audit.label_model import audit
 from s2e.engine.curves import Dynamics
 from s2e.errors import InvalidInput
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2e.audit.relabelling import mended, with_validation_labels
+from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.data.noise import apply, parse_noise
 from s2e.data.samples import hold_out
 from s2e.engine.task import VALIDATION
@@ -26,20 +26,21 @@ def held_out_of(noise: str):
 def test_most_wrong_labels_are_put_right(noise):
     shared, held = held_out_of(noise)
     wrong_before = (held.labels != held.clean_labels).mean()
-    wrong_after = (mended(shared, learning_rate=3e-3, seed=0) != held.clean_labels).mean()
+    wrong_after = (relabelled_validation(shared, learning_rate=3e-3, seed=0) != held.clean_labels).mean()
     assert wrong_after < wrong_before / 2
 
 
 def test_right_labels_stay():
     shared, held = held_out_of("none")
-    labels = mended(shared, learning_rate=3e-3, seed=0)
+    labels = relabelled_validation(shared, learning_rate=3e-3, seed=0)
     assert (labels == held.labels).mean() > 0.97
 
 
 def test_the_same_seed_mends_alike():
     shared, _ = held_out_of("symmetric:0.3")
     np.testing.assert_array_equal(
-        mended(shared, learning_rate=3e-3, seed=0), mended(shared, learning_rate=3e-3, seed=0)
+        relabelled_validation(shared, learning_rate=3e-3, seed=0),
+        relabelled_validation(shared, learning_rate=3e-3, seed=0),
     )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from command_line import s2e, save
-from s2e.audit.label_model import Evidence, audit
+from s2e.audit.evidence import Evidence
+from s2e.audit.label_model import audit
 from s2e.audit.run_audit import ISSUES, SUMMARY, audit_run
 from s2e.runs.classifier_file import read_classifier
 from s2e.runs.directory import Run

@@ -24,7 +24,8 @@ from s2e.methods import MentorNet
 from s2e.runs.directory import CONFIG, TEMPORARY, Run
 from s2e.samplers import algorithm
 from s2e.schedules.spaces import SPACES
-from s2e.studies.loop import Search, SearchPlan, ask, best, epochs_left, search_schedule
+from s2e.studies.loop import ask, best, epochs_left, search_schedule
+from s2e.studies.plan import Search, SearchPlan
 from s2e.studies.storage import open_study
 from s2e.workflows import search as commands
 from s2e.workflows.progress import Bars

@@ -61,7 +61,7 @@ def test_a_search_of_ones_own_file_without_a_test_part_says_that_figures_are_of_
     assert "run: run" in shown
     lines = result.stderr.splitlines()
     assert [line.partition(":")[0] for line in lines] == [
-        "mending validation labels",
+        "relabelling validation",
         "search",
         "generation 1/2, trial 2/4",
         "generation 2/2, trial 4/4",
@@ -161,6 +161,6 @@ def test_a_real_process_writes_no_escape_codes_and_no_warnings_into_pipes(work: 
     done = process("search", save(), *TINY_SEARCH, "--sampler", "tpe", "--out", "run", where=work)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
-    stages = ["mending validation labels: 3 epochs", "search: 6 epochs", "generation 1/2, trial 2/4: .*"]
+    stages = ["relabelling validation: 3 epochs", "search: 6 epochs", "generation 1/2, trial 2/4: .*"]
     stages += ["generation 2/2, trial 4/4: .*", "final training: 3 epochs"]
     assert re.fullmatch("".join(f"{stage}\n" for stage in stages), done.stderr)

@@ -24,10 +24,10 @@ from s2e.engine import two_stage
 from s2e.engine.task import Member, Task, Trained
 from s2e.engine.training import train_population
 from s2e.methods import METHODS
-from s2e.plots.figures import figure_files
 from s2e.runs.directory import CONFIG, Run
 from s2e.workflows import compare as comparison
-from s2e.workflows.finished import Ledger
+from s2e.workflows.comparison_figures import figure_files
+from s2e.workflows.finished import FinishedTrainings
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -289,7 +289,7 @@ def test_bad_input_costs_a_finished_comparison_nothing(
 ) -> None:
     assert_refused(s2e("compare", "--resume", "--out", "copied", *arguments.split()), mention)
     assert tables(copied) == tables(finished)
-    assert Ledger.of(Run(copied)).outcomes
+    assert FinishedTrainings.of(Run(copied)).outcomes
 
 
 def test_continuing_what_is_no_comparison_is_refused(copied: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_comparison_killed_and_then_interrupted_ends_as_one_never_stopped() ->
     """First kill -9 once the methods are trained, then Ctrl-C in the search."""
     arguments = [right(), *TINY_COMPARISON, "--noise", "pair:0.4", "--methods", "standard,s2e", "--seeds", "1", *LONG]
     stop(started(*arguments, "--out", "run"), Path("run", "study.db").exists, signal.SIGKILL)
-    assert [one.method for one in Ledger.of(Run("run")).outcomes] == ["standard"]
+    assert [one.method for one in FinishedTrainings.of(Run("run")).outcomes] == ["standard"]
     process = started("--resume", "--out", "run")
     assert process.stderr is not None
     lines = [process.stderr.readline()]

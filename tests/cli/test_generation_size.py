@@ -16,7 +16,8 @@ from s2e.engine.task import Member, Task, Trained
 from s2e.engine.training import train_population
 from s2e.runs.directory import CONFIG, Run
 from s2e.studies import generation_size
-from s2e.studies.loop import SearchPlan, search_schedule
+from s2e.studies.loop import search_schedule
+from s2e.studies.plan import SearchPlan
 from s2e.studies.storage import open_study
 from s2e.workflows import compare as comparison
 from s2e.workflows import search as commands
@@ -78,7 +79,7 @@ def test_trials_that_are_given_bound_the_generation(trials: int, expected: int) 
 
 
 def test_a_wide_generation_is_searched_for_as_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "ROUNDS_OF_A_SEARCH", 2)
+    monkeypatch.setattr(commands, "DEFAULT_GENERATIONS", 2)
     monkeypatch.setattr(generation_size, "picked", finding(8))
     done = searched("run", save(), *SEARCH, "--generation", "auto")
     assert numbers("run") == (8, 16)

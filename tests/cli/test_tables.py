@@ -81,7 +81,7 @@ def test_every_noise_setting_has_its_table_with_its_methods_in_their_order() -> 
     assert [[row[0] for row in body(lines)] for lines in tables] == [["S2E", "Standard"]] * 2
 
 
-@pytest.mark.parametrize("validation", ["clean", "noisy", "mended"])
+@pytest.mark.parametrize("validation", ["clean", "noisy", "relabelled"])
 def test_a_table_says_where_its_figures_are_of_validation(validation: str) -> None:
     (lines,) = printed(a_result(a_row(), judged_on="valid", validation=validation))
     assert cells(lines[2])[1] == f"accuracy on {validation} validation data, last 10 epochs"

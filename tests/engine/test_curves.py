@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from s2e.engine.curves import LAST_EPOCHS, STRETCHES, Curves, Dynamics, Observed, Recorder, bytes_per_member
+from s2e.engine.curves import LAST_EPOCHS, STRETCHES, Curves, Dynamics
+from s2e.engine.recorder import Observed, Recorder, bytes_per_member
 from s2e.methods import Objective
 
 CPU = torch.device("cpu")

@@ -90,7 +90,7 @@ def test_members_in_several_threads_train_as_in_one(network, train_data, valid_d
     told = []
     several = train_population(shared, all_methods_together(), on_epoch=told.append)
     assert torch.get_num_threads() == 2
-    assert {len(progress.places) for progress in told} == {len(ALL_METHODS)}  # two halves
+    assert {len(progress.indices) for progress in told} == {len(ALL_METHODS)}  # two halves
     torch.set_num_threads(1)
     assert_same(several, train_population(shared, all_methods_together()))
 
@@ -113,7 +113,7 @@ def test_networks_that_draw_random_numbers_are_not_spread_over_threads(train_dat
     shared = task(train_data, Coteaching(), network=with_batch_norm_and_dropout, epochs=2)
     members = [member(seed=seed, epochs=2) for seed in (1, 2)]
     several = train_population(shared, members, on_epoch=told.append)
-    assert {progress.places for progress in told} == {(0, 1)}
+    assert {progress.indices for progress in told} == {(0, 1)}
     assert_same(several, train_population(shared, members))
 
 

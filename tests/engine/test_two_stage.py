@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from populations import trained_with_states
 from s2e.data.samples import LabelledData
 from s2e.engine import two_stage
-from s2e.engine.task import Member, Progress, Task, Trained
+from s2e.engine.inference import predictions
+from s2e.engine.task import EpochFinished, Member, Task, Trained
 from s2e.engine.training import train_population
-from s2e.engine.two_stage import estimated_transitions, populations_needed, predictions, train_in_stages
+from s2e.engine.two_stage import estimated_transitions, populations_needed, train_in_stages
 from s2e.methods import Coteaching, ForwardCorrection, MentorNet, Standard
 from small_tasks import TRANSITION, blobs, member, small_mlp, task
 
@@ -239,7 +240,7 @@ def test_a_matrix_that_is_given_is_used_as_it_is_in_one_population(watched: Watc
     ],
 )
 def test_the_populations_announced_are_those_trained(watched: Watched, members: list[Member], populations: int) -> None:
-    epochs: list[Progress] = []
+    epochs: list[EpochFinished] = []
     assert populations_needed(a_task(), members) == populations
     train_in_stages(a_task(), members, on_epoch=epochs.append)
     assert len(watched.members) == populations

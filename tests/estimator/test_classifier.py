@@ -221,7 +221,7 @@ def test_progress_is_shown_when_asked_for_and_nothing_otherwise(noisy, capfd):
     fitted(noisy[0], noisy[1], verbose=1)
     shown = capfd.readouterr()
     assert shown.out == ""
-    assert all(stage in shown.err for stage in ("mending validation labels", "search", "final training"))
+    assert all(stage in shown.err for stage in ("relabelling validation", "search", "final training"))
 
 
 # What it refuses

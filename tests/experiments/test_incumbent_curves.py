@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from s2e.experiments.incumbent_curves import CONFIDENCE, MeanTrace, Trace, averaged, compared, rows
-from s2e.workflows.outcomes import csv_text
+from s2e.runs.csv_files import csv_text
 
 NOTHING = math.nan
 

@@ -17,14 +17,15 @@ from optuna.trial import TrialState
 from command_line import assert_refused, s2e
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.experiments.schedule_table import surrogate
-from s2e.experiments.schedule_table.surrogate import Tabled
+from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import ScheduleTable, drawn, published
 from s2e.experiments.search_algorithms import SearchersOptions
 from s2e.runs.directory import Run
 from s2e.samplers import SAMPLERS
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
-from s2e.studies.loop import TRAINED, Search, SearchPlan, run_generations
+from s2e.studies.loop import TRAINED, run_generations
+from s2e.studies.plan import Search, SearchPlan
 from searcher_runs import (
     NOISES,
     K,
@@ -115,7 +116,7 @@ def whole(table_file: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_table_holds_what_searches_run_by_hand_find(sampler: str, whole: Run, table_file: str) -> None:
     table, budget = ScheduleTable.read(Path(table_file)), 14 if sampler == "random" else 13
     for noise in NOISES:
-        model, best = Tabled(table, noise), []
+        model, best = TableSurrogate(table, noise), []
         for repeat in range(3):
             seed = derive(5, "searchers", sampler, repeat)
             plan = SearchPlan.named("coteaching", sampler, epochs=EPOCHS, trials=budget, generation=K, seed=seed)

@@ -19,7 +19,8 @@ from s2e.errors import RunConflict
 from s2e.experiments.search_algorithms import SearchersOptions
 from s2e.runs.directory import Run
 from s2e.seeds import derive
-from s2e.studies.loop import TRAINED, SearchPlan, search_schedule
+from s2e.studies.loop import TRAINED, search_schedule
+from s2e.studies.plan import SearchPlan
 from s2e.workflows.bench import TrainingOptions, task_of
 from searcher_runs import (
     NOISES,

@@ -28,10 +28,11 @@ from s2e.experiments import spaces
 from s2e.experiments.space_results import best_single
 from s2e.experiments.spaces import compare_spaces
 from s2e.runs.directory import Run
-from s2e.runs.session import Place
+from s2e.runs.session import RunLocation
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
-from s2e.studies.loop import Found, SearchPlan, search_schedule
+from s2e.studies.loop import Found, search_schedule
+from s2e.studies.plan import SearchPlan
 from s2e.workflows.bench import TEST, TrainingOptions, task_of
 from space_runs import (
     SMALL,
@@ -203,7 +204,7 @@ def test_how_many_are_trained_at_a_time_changes_nothing(
     data: str, whole: Run, trained: Recorded, together: int
 ) -> None:
     watch = Log()
-    apart = compare_spaces(options(data, together=together), Place(Path("run"), device="cpu"), watch)
+    apart = compare_spaces(options(data, together=together), RunLocation(Path("run"), device="cpu"), watch)
     assert contents(apart) == contents(whole)
     searches, finals = ([members for each, members in trained if each == of] for of in ("search", "final"))
     assert max(finals) <= together

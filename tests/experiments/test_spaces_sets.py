@@ -24,14 +24,22 @@ from s2e.engine.training import train_population
 from s2e.errors import RunConflict
 from s2e.experiments import spaces
 from s2e.experiments.figures import draw_schedules, schedule_curves
-from s2e.experiments.space_results import SearchedSet, differences, rows_by_set, spreadsheet, summary, training_rows
-from s2e.experiments.space_winners import Winner
+from s2e.experiments.space_results import (
+    SearchedSet,
+    Winner,
+    differences,
+    rows_by_set,
+    spreadsheet,
+    summary,
+    training_rows,
+)
 from s2e.experiments.spaces import SpacesOptions, seed_of_set
 from s2e.runs.directory import CONFIG, Run
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
 from s2e.studies import storage
-from s2e.studies.loop import Found, SearchPlan, search_schedule
+from s2e.studies.loop import Found, search_schedule
+from s2e.studies.plan import SearchPlan
 from s2e.workflows.bench import TEST, TrainingOptions, task_of
 from s2e.workflows.outcomes import Outcome
 from space_runs import clusters, contents, found, made, result, table

@@ -25,8 +25,16 @@ from s2e.engine.curves import Curves
 from s2e.engine.task import VALIDATION, Member, Task, Trained
 from s2e.engine.training import train_population
 from s2e.experiments import spaces
-from s2e.experiments.space_results import SearchedSet, differences, rows_by_set, spreadsheet, summary, winner_rows
-from s2e.experiments.space_winners import Winner, winner_of
+from s2e.experiments.space_results import (
+    SearchedSet,
+    Winner,
+    differences,
+    rows_by_set,
+    spreadsheet,
+    summary,
+    winner_of,
+    winner_rows,
+)
 from s2e.experiments.spaces import SpacesOptions
 from s2e.runs.directory import Run
 from s2e.schedules.spaces import SPACES

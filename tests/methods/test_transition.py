@@ -9,7 +9,7 @@ import pytest
 
 from s2e.data import noise
 from s2e.errors import InvalidInput
-from s2e.methods.forward_correction import check_transition, default_percentile, estimate_transition
+from s2e.methods.transition import check_transition, default_percentile, estimate_transition
 
 LOPSIDED = [[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]]
 
@@ -147,7 +147,7 @@ def test_a_percentile_that_is_none_is_refused(percentile):
 # ---------------------------------------------------------------------------------------------------- checking a matrix
 
 
-def test_a_given_matrix_is_taken_and_its_rounding_mended():
+def test_a_given_matrix_is_taken_and_its_rounding_corrected():
     np.testing.assert_array_equal(check_transition(np.eye(3), 3), np.eye(3))
     third = [[0.333, 0.333, 0.333]] * 3
     found = check_transition(third, 3)

@@ -16,16 +16,9 @@ import numpy as np
 import pytest
 
 from figure_outcomes import METHODS, NAN, a_band, comparison, drawn, given, legend_of, lines_of, names_in, small
-from s2e.plots.figures import (
-    STYLES,
-    Band,
-    KeepRateCurve,
-    bands,
-    draw_bands,
-    draw_keep_rates,
-    figure_files,
-    keep_rate_curves,
-)
+from s2e.plots.epoch_curves import Band, KeepRateCurve, draw_bands, draw_keep_rates
+from s2e.plots.styles import STYLES
+from s2e.workflows.comparison_figures import bands, figure_files, keep_rate_curves
 
 # Drawings
 
@@ -276,7 +269,7 @@ def test_the_accuracy_figure_says_what_it_was_judged_on(
         labels.append(label)
         return draw_bands(made, label=label)
 
-    monkeypatch.setattr("s2e.plots.figures.draw_bands", noted)
+    monkeypatch.setattr("s2e.plots.epoch_curves.draw_bands", noted)
     figure_files(small(judged_on=judged_on))
     assert labels == [label, "label precision"]
 
@@ -310,10 +303,10 @@ def test_users_own_settings_neither_show_nor_change(files_of_two_seeds: dict[str
 PROGRAM = """
 import hashlib, sys
 sys.path.insert(0, {tests!r})
-import s2e.plots.figures
+import s2e.plots.epoch_curves
 print("matplotlib" in sys.modules)
 from figure_outcomes import small
-files = s2e.plots.figures.figure_files(small())
+files = s2e.plots.epoch_curves.figure_files(small())
 print("matplotlib.pyplot" in sys.modules)
 print(hashlib.sha256(files["accuracy.svg"]).hexdigest())
 """

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from figure_outcomes import METHODS, NAN, NOISES, TOLD, a_band, comparison, given, legend_of, lines_of, small
-from s2e.plots.figures import STYLES, bands, draw_bands, keep_rate_curves, style_of
+from s2e.plots.epoch_curves import draw_bands
+from s2e.plots.styles import STYLES, style_of
+from s2e.workflows.comparison_figures import bands, keep_rate_curves
 
 # Bands
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import report_runs as runs
-from s2e.plots.figures import STYLES
+from s2e.plots.styles import STYLES
 from s2e.report.charts import LEFT, RIGHT, TOP, Chart, Dot, Line, Look, looks, palette, svg, ticks
 from s2e.report.search_story import Group, SearchStory, Tried, read_trials, search_story
 from s2e.runs.directory import Run

@@ -101,7 +101,7 @@ def test_without_test_data_the_sentence_says_what_the_validation_labels_are_wort
     sentence = found(runs.table())
     assert "agrees with" in sentence
     assert "of the held-out validation labels, plain training with" in sentence
-    assert sentence.endswith("(these labels are doubtful, but were mended first).")
+    assert sentence.endswith("(these labels are doubtful, but were relabelled first).")
     numbers = replace(read_numbers(Run.open(runs.table())), validation="clean")
     (trusted,) = sentences(numbers, None)
     assert trusted.startswith("The classifier trained with the schedule that was found is right on ")

@@ -58,7 +58,7 @@ def test_many_samples_are_predicted_in_parts(images, run, monkeypatch):
     write_classifier(run, "mlp", images, state_of(networks("mlp", images)))
     read = read_classifier(run)
     whole = read.probabilities(images.inputs)
-    monkeypatch.setattr("s2e.runs.classifier_file.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("s2e.engine.inference.ROWS_AT_ONCE", 7)
     np.testing.assert_allclose(read.probabilities(images.inputs), whole, rtol=1e-5)
 
 

@@ -20,7 +20,8 @@ from s2e.errors import InvalidInput
 from s2e.samplers import SAMPLERS, CurveControl, CurveSampler, RelaxationSampler, algorithm
 from s2e.samplers.relaxation import STEPS
 from s2e.schedules.spaces import SPACES, Space
-from s2e.studies.loop import SearchPlan, ask
+from s2e.studies.loop import ask
+from s2e.studies.plan import SearchPlan
 
 suite = pytest.importorskip("optuna.testing.pytest_samplers", reason="came with Optuna 4.6")
 

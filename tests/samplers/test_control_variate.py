@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from s2e.errors import InvalidInput
 from s2e.samplers import control_variate as control_module
-from s2e.samplers.control_variate import CurveControl, Told
+from s2e.samplers.control_variate import CurveControl, Observations
 from s2e.samplers.curve_model import CurveModel, landmarks
 from s2e.samplers.relaxation import STEPS, Array, Control, Layout, Settings, State, advance, sample
 from s2e.samplers.relaxation_sampler import RelaxationSampler, Snapshot, _controlled_step
@@ -122,7 +122,7 @@ def test_a_value_that_follows_the_curve_is_foreseen_in_every_space(space: Space)
     assert found is not None
     points = tuple(tuple(trial.params[name] for name in found.names) for trial in study.trials)
     values = tuple(trial.values[0] for trial in study.trials)
-    told = Told(points[:30], values[:30])
+    told = Observations(points[:30], values[:30])
     control = CurveControl(space, EPOCHS).predict(found.state, found.names, points[30:], generation=5, earlier=told)
     assert control is not None
     assert control.draws.shape == (2**13, space.dimension)
@@ -159,7 +159,7 @@ def test_theta_follows_from_the_trials_and_not_from_the_seed() -> None:
 
 
 def test_virtual_draws_differ_from_generation_to_generation() -> None:
-    state, told = State.uniform(Layout(4, 16)), Told(((0.5,) * 20, (0.2,) * 20), (1.0, 2.0))
+    state, told = State.uniform(Layout(4, 16)), Observations(((0.5,) * 20, (0.2,) * 20), (1.0, 2.0))
     model = CurveControl(S2ESpace(), EPOCHS, startup=2)
     names = S2ESpace.names
     one, other, again = (model.predict(state, names, told.points, generation=g, earlier=told) for g in (3, 4, 3))

@@ -20,10 +20,11 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from s2e.engine.curves import Curves
-from s2e.engine.task import VALIDATION, Member, Progress
+from s2e.engine.task import VALIDATION, EpochFinished, Member
 from s2e.samplers import SAMPLERS
 from s2e.schedules.spaces import SPACES
-from s2e.studies.loop import Search, SearchPlan, Stop, ask, next_generation, run_generations
+from s2e.studies.loop import Stop, ask, next_generation, run_generations
+from s2e.studies.plan import Search, SearchPlan
 from s2e.studies.storage import open_study
 from small_studies import trust_the_machine
 
@@ -155,7 +156,11 @@ def test_a_new_process_asks_the_points_the_old_one_would_have_asked(tmp_path: Pa
         a_study(file, name).add_trials([*trials[:told], *(as_asked(trial) for trial in trials[told:asked])])
     own = f"from {Path(__file__).stem} import in_a_new_process; in_a_new_process({str(file)!r})"
     support = str(Path(__file__).parents[1] / "support")
-    hashes = {**os.environ, "PYTHONPATH": support, "PYTHONHASHSEED": "17"}  # no order of a set or of hashed names may matter
+    hashes = {
+        **os.environ,
+        "PYTHONPATH": support,
+        "PYTHONHASHSEED": "17",
+    }  # no order of a set or of hashed names may matter
     subprocess.run([sys.executable, "-c", own], check=True, cwd=Path(__file__).parent, env=hashes)
     for name in SAMPLERS:
         assert points(a_study(file, name)) == points(never_interrupted(name, "coteaching", troubled)), name
@@ -209,7 +214,7 @@ def train(members: Sequence[Member], stop: Stop) -> Curves:
     for epoch in range(1, EPOCHS + 1):
         curves.accuracy[VALIDATION][training, epoch - 1] = (ends * (1 - 0.5**epoch))[training]
         curves.epochs[training] = epoch
-        progress = Progress(epoch, EPOCHS, tuple(range(len(members))), len(members), curves)
+        progress = EpochFinished(epoch, EPOCHS, tuple(range(len(members))), len(members), curves)
         training[list(stop(progress))] = False
     return curves
 

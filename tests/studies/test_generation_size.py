@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import nn
 
+from s2e.engine.step_timing import measured
 from s2e.engine.task import Member, Task
 from s2e.errors import InvalidInput
 from s2e.methods import METHODS, Coteaching
 from s2e.studies import generation_size
-from s2e.studies.generation_size import SIZES, Pace, measured, paced, picked, sizes_for, widest
+from s2e.studies.generation_size import SIZES, Pace, paced, picked, sizes_for, widest
 from small_tasks import blobs, member, small_mlp, task
 
 # The decision

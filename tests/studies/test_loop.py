@@ -21,7 +21,8 @@ from s2e.methods import Coteaching, MentorNet, Method, Standard
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
 from s2e.studies import loop
-from s2e.studies.loop import GenerationDone, Search, best, epochs_left, finished, search_schedule
+from s2e.studies.loop import GenerationFinished, best, epochs_left, finished, search_schedule
+from s2e.studies.plan import Search
 from searches import EPOCHS, SAMPLERS, TRIALS, K, a_plan, a_task, at, in_memory, points, quiet, trials
 from small_tasks import small_mlp
 
@@ -82,7 +83,7 @@ def test_generations_are_told_with_the_best_so_far() -> None:
     study, told = in_memory(), []
     search_schedule(a_task(), a_plan(trials=2 * K + 1), study, on_generation=told.append)
     errors = [trial.values[0] for trial in study.trials]
-    assert told == [GenerationDone(n, 2 * K + 1, K, (1 - min(errors[:n]),)) for n in (K, 2 * K, 2 * K + 1)]
+    assert told == [GenerationFinished(n, 2 * K + 1, K, (1 - min(errors[:n]),)) for n in (K, 2 * K, 2 * K + 1)]
 
 
 def test_the_epochs_announced_are_the_epochs_trained() -> None:

@@ -16,15 +16,13 @@ from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.engine.curves import Curves
-from s2e.engine.task import VALIDATION, Member, Progress, Task
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.training import train_population
 from s2e.methods import Coteaching, MentorNet
 from s2e.seeds import derive
 from s2e.studies.loop import (
     TRAINED,
-    GenerationDone,
-    Search,
-    SearchPlan,
+    GenerationFinished,
     Stop,
     Train,
     ask,
@@ -36,7 +34,8 @@ from s2e.studies.loop import (
     search_schedule,
     search_schedules,
 )
-from s2e.studies.pruning import Judge
+from s2e.studies.plan import Search, SearchPlan
+from s2e.studies.pruning import GenerationPruner
 from s2e.studies.storage import REPORTED, open_study
 from small_tasks import blobs, small_mlp, task
 
@@ -83,7 +82,7 @@ def pretended(accuracy: NDArray[np.float64], plan: SearchPlan) -> Train:
             for row in np.flatnonzero(training):
                 curves.accuracy[VALIDATION][row, epoch - 1] = accuracy[number_of[members[row].seed], epoch - 1]
                 curves.epochs[row] = epoch
-            training[list(stop(Progress(epoch, EPOCHS, tuple(range(len(members))), len(members), curves)))] = False
+            training[list(stop(EpochFinished(epoch, EPOCHS, tuple(range(len(members))), len(members), curves)))] = False
         return curves
 
     return train
@@ -98,12 +97,12 @@ def curves_after(epoch: int, errors: Sequence[float], *, diverged: Sequence[bool
     return curves
 
 
-def begun(study: optuna.Study, count: int = K) -> tuple[Judge, list[FrozenTrial]]:
+def begun(study: optuna.Study, count: int = K) -> tuple[GenerationPruner, list[FrozenTrial]]:
     """Ask trials and return their judge."""
     plan = a_plan()
     asked = ask(study, plan, count)
     assert plan.algorithm.pruner is not None
-    return Judge(study, asked, plan.algorithm.pruner, plan.algorithm.rungs), asked
+    return GenerationPruner(study, asked, plan.algorithm.pruner, plan.algorithm.rungs), asked
 
 
 def one_after_the_other(accuracy: NDArray[np.float64], name: str, trials: int) -> list[tuple[TrialState, int]]:
@@ -177,7 +176,9 @@ def test_members_that_come_in_parts_are_judged_as_all_at_once(first: int) -> Non
     assert together == apart
 
 
-def judged(judge: Judge, epoch: int, members: Sequence[int], errors: dict[int, NDArray[np.float64]]) -> list[int]:
+def judged(
+    judge: GenerationPruner, epoch: int, members: Sequence[int], errors: dict[int, NDArray[np.float64]]
+) -> list[int]:
     return judge.stopped(epoch, members, curves_after(epoch, errors[epoch][list(members)].tolist()))
 
 
@@ -246,7 +247,7 @@ def test_what_a_dead_process_has_written_of_running_trials_is_not_held_against_t
     first.write(study, 1)  # and then it dies
     plan = a_plan()
     assert plan.algorithm.pruner is not None
-    second = Judge(study, asked, plan.algorithm.pruner, plan.algorithm.rungs)
+    second = GenerationPruner(study, asked, plan.algorithm.pruner, plan.algorithm.rungs)
     assert second.stopped(1, range(K), curves_after(1, errors)) == stopped
 
 
@@ -315,8 +316,8 @@ def a_task(**changes: Any) -> Task:
 
 
 @pytest.fixture(scope="module")
-def searched() -> tuple[optuna.Study, list[Progress], list[GenerationDone]]:
-    study, seen, done = a_study(), list[Progress](), list[GenerationDone]()
+def searched() -> tuple[optuna.Study, list[EpochFinished], list[GenerationFinished]]:
+    study, seen, done = a_study(), list[EpochFinished](), list[GenerationFinished]()
     plan = a_plan(7, epochs=SHORT)
     search_schedule(a_task(), plan, study, on_epoch=seen.append, on_generation=done.append)
     return study, seen, done
@@ -353,7 +354,7 @@ def test_the_budget_is_in_full_trainings_and_is_spent(searched: Any) -> None:
 
 def test_the_population_shrinks_by_those_that_are_stopped(searched: Any) -> None:
     study, seen, _ = searched
-    first = [progress for progress in seen if len(progress.places) == K][:SHORT]
+    first = [progress for progress in seen if len(progress.indices) == K][:SHORT]
     ends = np.array([trained for _, trained in ends_of(study)])[:K]
     np.testing.assert_array_equal(first[-1].curves.epochs, ends)
     trained = np.isfinite(first[-1].curves.loss)  # (K, T)
@@ -373,14 +374,14 @@ def test_a_trial_that_was_not_stopped_is_what_it_is_alone(searched: Any) -> None
 
 @pytest.mark.parametrize("how", ["two threads", "chunks of 3"])
 def test_the_same_trials_are_stopped_however_the_members_are_spread(how: str, searched: Any) -> None:
-    study, seen = a_study(), list[Progress]()
+    study, seen = a_study(), list[EpochFinished]()
     torch.set_num_threads(2 if how == "two threads" else 1)
     try:
         shared = a_task(chunk=3 if how == "chunks of 3" else None)
         search_schedule(shared, a_plan(7, epochs=SHORT), study, on_epoch=seen.append)
     finally:
         torch.set_num_threads(1)
-    assert {(0, 1, 2), (3, 4, 5)} <= {progress.places for progress in seen}
+    assert {(0, 1, 2), (3, 4, 5)} <= {progress.indices for progress in seen}
     assert everything(study) == everything(searched[0])
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from s2e.studies import loop
-from s2e.studies.loop import SearchPlan, finished, search_schedule
+from s2e.studies.loop import finished, search_schedule
+from s2e.studies.plan import SearchPlan
 from searches import TRIALS, Death, K, a_plan, a_task, at, die, in_memory, points, quiet, trials
 
 _quiet = pytest.fixture(quiet, autouse=True)

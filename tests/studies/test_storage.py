@@ -15,8 +15,8 @@ from optuna.trial import TrialState
 
 from s2e.errors import RunConflict, UnreadableData
 from s2e.studies import loop
-from s2e.studies.loop import SearchPlan
-from s2e.studies.storage import CHANGEABLE, drafted, open_study
+from s2e.studies.plan import SearchPlan
+from s2e.studies.storage import MUTABLE_ON_RESUME, drafted, open_study
 from searches import a_plan, at, in_memory, points, quiet
 
 _quiet = pytest.fixture(quiet, autouse=True)
@@ -34,7 +34,7 @@ def test_a_study_is_held_to_the_settings_it_was_begun_with(tmp_path: Path) -> No
     open_study(url, "another", {"epochs": 7})
 
 
-@pytest.mark.parametrize("name", sorted(CHANGEABLE))
+@pytest.mark.parametrize("name", sorted(MUTABLE_ON_RESUME))
 def test_a_study_may_be_continued_with_another_number_of(name: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     open_study(url, "search", {"epochs": 6, name: 1})

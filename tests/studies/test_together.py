@@ -12,10 +12,11 @@ import optuna
 import pytest
 
 from populations import tell_before_a_search_trains
-from s2e.engine.task import Progress
+from s2e.engine.task import EpochFinished
 from s2e.errors import InvalidInput
 from s2e.methods import Coteaching, JoCoR, Standard
-from s2e.studies.loop import Found, GenerationDone, Search, epochs_left, search_schedule, search_schedules
+from s2e.studies.loop import Found, GenerationFinished, epochs_left, search_schedule, search_schedules
+from s2e.studies.plan import Search
 from searches import EPOCHS, TRIALS, Death, K, a_plan, a_task, at, die, in_memory, quiet, trials
 from small_tasks import blobs
 
@@ -73,8 +74,8 @@ def test_several_searches_together_find_exactly_what_each_finds_alone(
 def test_a_generation_of_every_search_is_trained_in_one_population(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     tell_before_a_search_trains(lambda _, members: sizes.append(len(members)), monkeypatch)
-    told: list[GenerationDone] = []
-    epochs: list[Progress] = []
+    told: list[GenerationFinished] = []
+    epochs: list[EpochFinished] = []
     searches = several([in_memory() for _ in range(3)])
     announced = epochs_left(searches, EPOCHS)
     search_schedules(a_task(), searches, on_generation=told.append, on_epoch=epochs.append)
@@ -82,7 +83,7 @@ def test_a_generation_of_every_search_is_trained_in_one_population(monkeypatch: 
     assert announced == len(epochs) == 5 * EPOCHS
     errors = [[trial.values[0] for trial in search.study.trials] for search in searches]
     assert told == [
-        GenerationDone(
+        GenerationFinished(
             sum(min(len(own), K * number) for own in errors),
             2 * TRIALS + 2 * K + 1,
             3 * K,

@@ -15,7 +15,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from s2e.engine.curves import Curves
 from s2e.engine.task import VALIDATION, Member
 from s2e.schedules.spaces import SPACES
-from s2e.studies.loop import TRAINED, Search, SearchPlan, Stop, attribute_of, best, run_generations, winner
+from s2e.studies.loop import TRAINED, Stop, attribute_of, best, run_generations, winner
+from s2e.studies.plan import Search, SearchPlan
 
 EPOCHS = 12
 

@@ -22,11 +22,11 @@ from s2e.engine.two_stage import train_in_stages
 from s2e.methods import METHODS
 from s2e.networks.factories import reference_network
 from s2e.runs.directory import Run
-from s2e.runs.session import Place
+from s2e.runs.session import RunLocation
 from s2e.seeds import derive
 from s2e.workflows import compare as comparison
 from s2e.workflows.compare import CompareOptions, compare
-from s2e.workflows.finished import Ledger
+from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome
 from small_tasks import blobs
 from watches import Log
@@ -73,7 +73,7 @@ def options(data: str, *methods: str, **changes: Any) -> CompareOptions:
 
 
 def compared(given: CompareOptions, path: Path, log: Log | None = None, *, resume: bool = False) -> Run:
-    return compare(given, Place(path), log or Log(), resume=resume)
+    return compare(given, RunLocation(path), log or Log(), resume=resume)
 
 
 def result(run: Run) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def result(run: Run) -> dict[str, Any]:
 
 
 def outcomes(run: Run) -> dict[tuple[str, str, int], Outcome]:
-    return {(one.noise, one.method, one.seed): one for one in Ledger.of(run).outcomes}
+    return {(one.noise, one.method, one.seed): one for one in FinishedTrainings.of(run).outcomes}
 
 
 def rows(run: Run, name: str) -> list[dict[str, str]]:
@@ -129,7 +129,7 @@ def told_schedule(rate: float, epochs: int = EPOCHS) -> list[float]:
 
 
 def alone(made: Prepared, name: str, draw: int, schedule: Sequence[float], *, seed: int = 0) -> Trained:
-    """Train one contestant from one seed on one noise setting, by itself."""
+    """Train one entrant from one seed on one noise setting, by itself."""
     splits = made.splits
     parts = {"valid": splits.valid, "test": splits.test}
     task = Task(

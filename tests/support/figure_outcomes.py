@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from s2e.plots.figures import Band
+from s2e.plots.epoch_curves import Band
 from s2e.workflows.outcomes import Outcome
 
 METHODS = [

@@ -95,7 +95,7 @@ def stopping(at):
     """Stop members after so many epochs, {place: epochs}."""
 
     def stop(progress):
-        return [place for place in progress.places if at.get(place) == progress.epoch]
+        return [place for place in progress.indices if at.get(place) == progress.epoch]
 
     return stop
 

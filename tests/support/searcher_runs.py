@@ -15,7 +15,7 @@ from command_line import save
 from s2e.experiments import search_algorithms
 from s2e.experiments.search_algorithms import SearchersOptions, compare_searchers
 from s2e.runs.directory import Run
-from s2e.runs.session import Place
+from s2e.runs.session import RunLocation
 from small_tasks import blobs
 from watches import Log
 
@@ -44,7 +44,7 @@ def clusters(name: str = "own.npz") -> str:
 
 
 def compared(options: SearchersOptions, path: Path | str, *, jobs: int = 1, resume: bool = False) -> Run:
-    return compare_searchers(options, Place(Path(path), device="cpu"), Log(), jobs=jobs, resume=resume)
+    return compare_searchers(options, RunLocation(Path(path), device="cpu"), Log(), jobs=jobs, resume=resume)
 
 
 def numbers(run: Run) -> tuple[str, dict[str, Any], dict[str, Any]]:

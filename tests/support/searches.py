@@ -16,7 +16,7 @@ from s2e.engine.training import train_population
 from s2e.methods import MentorNet, Method
 from s2e.samplers import algorithm
 from s2e.schedules.spaces import SPACES
-from s2e.studies.loop import SearchPlan
+from s2e.studies.plan import SearchPlan
 from s2e.studies.storage import open_study
 from small_tasks import blobs, small_mlp, task
 

@@ -15,7 +15,7 @@ from command_line import save
 from s2e.experiments import spaces
 from s2e.experiments.spaces import SpacesOptions, compare_spaces
 from s2e.runs.directory import Run
-from s2e.runs.session import Place
+from s2e.runs.session import RunLocation
 from s2e.schedules.spaces import SPACES
 from s2e.studies.loop import Found
 from small_tasks import blobs
@@ -45,7 +45,7 @@ def options(data: str, **changes: Any) -> SpacesOptions:
 
 
 def made(given: SpacesOptions, path: Path | str, *, resume: bool = False) -> Run:
-    return compare_spaces(given, Place(Path(path), device="cpu"), Log(), resume=resume)
+    return compare_spaces(given, RunLocation(Path(path), device="cpu"), Log(), resume=resume)
 
 
 def contents(run: Run) -> dict[str, bytes]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from s2e.engine.task import Progress
-from s2e.studies.loop import GenerationDone
+from s2e.engine.task import EpochFinished
+from s2e.studies.loop import GenerationFinished
 
 
 class Log:
@@ -11,16 +11,16 @@ class Log:
 
     def __init__(self) -> None:
         self.stages: list[tuple[str, int]] = []
-        self.epochs: list[Progress] = []
-        self.generations: list[GenerationDone] = []
+        self.epochs: list[EpochFinished] = []
+        self.generations: list[GenerationFinished] = []
 
     def stage(self, name: str, epochs: int) -> None:
         self.stages.append((name, epochs))
 
-    def epoch(self, progress: Progress) -> None:
+    def epoch(self, progress: EpochFinished) -> None:
         self.epochs.append(progress)
 
-    def generation(self, done: GenerationDone) -> None:
+    def generation(self, done: GenerationFinished) -> None:
         self.generations.append(done)
 
     def note(self, text: str) -> None: ...

@@ -39,14 +39,15 @@ from s2e.engine.task import Task
 from s2e.methods import METHODS, Batch, Decoupling, Objective, Reweight, Standard
 from s2e.networks.factories import reference_network
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import Place
+from s2e.runs.session import RunLocation
 from s2e.samplers import algorithm
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
-from s2e.studies.loop import SearchPlan, search_schedule
+from s2e.studies.loop import search_schedule
+from s2e.studies.plan import SearchPlan
 from s2e.studies.storage import open_study
 from s2e.workflows.compare import CompareOptions, compare
-from s2e.workflows.finished import Ledger
+from s2e.workflows.finished import FinishedTrainings
 
 _quick = pytest.fixture(without_figures, scope="module", autouse=True)
 data = pytest.fixture(right_labels, scope="module")
@@ -195,7 +196,7 @@ def test_a_schedule_is_searched_on_the_first_draw_as_if_it_were_searched_alone(
 
 def test_a_study_kept_elsewhere_has_the_name_of_the_run(data: str, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/elsewhere.db"
-    run = compare(options(data, "s2e", seeds=1, epochs=1), Place(tmp_path / "run", storage=storage), Log())
+    run = compare(options(data, "s2e", seeds=1, epochs=1), RunLocation(tmp_path / "run", storage=storage), Log())
     assert "study.db" not in files(run)
     assert optuna.get_all_study_names(storage) == ["run/pair:0.4/s2e"]
 
@@ -292,7 +293,7 @@ def test_a_matrix_may_lie_at_the_end_of_any_path(data: str, tmp_path: Path) -> N
     assert name.endswith("yyy-m.npy.json")
     assert [row["noise"] for row in rows(run, "results.csv")] == [noise] * 2
     assert run.read_arrays("transitions.npz").keys() == {f"{noise}/f-correction/0"}
-    assert {one.noise for one in Ledger.of(run).outcomes} == {noise}
+    assert {one.noise for one in FinishedTrainings.of(run).outcomes} == {noise}
 
 
 # Methods that diverge

@@ -31,7 +31,7 @@ from comparisons import (
 )
 from s2e.data.samples import LabelledData
 from s2e.errors import InvalidInput
-from s2e.runs.session import Place
+from s2e.runs.session import RunLocation
 from s2e.workflows import compare as comparison
 from s2e.workflows.compare import CompareOptions
 from s2e.workflows.entrants import Setting
@@ -53,8 +53,8 @@ def test_noisy_validation_trains_each_setting_on_its_own_split(
     run = compared(options(data, *names, noises=NOISES, validation="noisy"), tmp_path / "run", log)
     assert trainings.sizes == 2 * [2, 1, 1, 1, 1, 2, 1, 1]  # the first draw of each setting has the search between
     given, searched = ("standard, f-correction, coteaching", 2 * EPOCHS), ("s2e", EPOCHS)
-    mending = ("mending validation labels", EPOCHS)
-    assert log.stages == 2 * [given, mending, ("search", 2 * EPOCHS), searched, given, searched]
+    relabelling = ("relabelling validation", EPOCHS)
+    assert log.stages == 2 * [given, relabelling, ("search", 2 * EPOCHS), searched, given, searched]
     assert result(run)["validation"] == "noisy"
     assert {task.clean for task in trainings.tasks} == {None}  # doubtful samples are never handed out as clean ones
     found = outcomes(run)
@@ -103,7 +103,7 @@ def test_settings_share_a_population_where_they_differ_in_nothing_but_the_given_
         other(valid=replace(valid, labels=valid.labels[::-1].copy())),
     ]
     alike = other(train=replace(train, labels=train.labels[::-1].copy()))
-    groups = comparison._groups(options(data), [first, *apart, alike], Place(Path()))
+    groups = comparison._groups(options(data), [first, *apart, alike], RunLocation(Path()))
     assert [group.settings for group in groups] == [[first, alike], *([each] for each in apart)]
 
 

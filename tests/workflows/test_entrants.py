@@ -14,7 +14,7 @@ from s2e.methods import (
     JoCoR,
     method,
 )
-from s2e.workflows.entrants import Contestant, Setting, taking_part
+from s2e.workflows.entrants import Entrant, Setting, taking_part
 from small_tasks import setting
 
 KEEP_RATE = ("mentornet", "coteaching", "coteaching+", "jocor")
@@ -22,7 +22,7 @@ NEEDS_RATE = "needs a noise rate to make its schedule from; give your guess with
 NEEDS_CLEAN = "needs clean validation samples to train with; give some with --validation FILE.npz"
 
 
-def of(*names: str, settings: Sequence[Setting] | None = None, told: float | None = None) -> list[Contestant]:
+def of(*names: str, settings: Sequence[Setting] | None = None, told: float | None = None) -> list[Entrant]:
     return taking_part(names, settings or [setting()], told=told)[0]
 
 
@@ -40,9 +40,9 @@ def test_names_keep_their_order_and_count_once() -> None:
 
 def test_the_search_is_for_coteaching_unless_another_method_is_named() -> None:
     assert of("s2e", "s2e:jocor", "s2e:coteaching+") == [
-        Contestant("s2e", Coteaching(), searched=True),
-        Contestant("s2e:jocor", JoCoR(), searched=True),
-        Contestant("s2e:coteaching+", CoteachingPlus(), searched=True),
+        Entrant("s2e", Coteaching(), searched=True),
+        Entrant("s2e:jocor", JoCoR(), searched=True),
+        Entrant("s2e:coteaching+", CoteachingPlus(), searched=True),
     ]
 
 

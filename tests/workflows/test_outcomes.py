@@ -14,18 +14,9 @@ import numpy as np
 import pytest
 
 from s2e.errors import InvalidInput
-from s2e.workflows.outcomes import (
-    Outcome,
-    arrays,
-    csv_text,
-    curve_rows,
-    display_name,
-    from_arrays,
-    grouped,
-    noise_title,
-    result_rows,
-    summarise,
-)
+from s2e.plots.names import display_name, noise_title
+from s2e.runs.csv_files import csv_text
+from s2e.workflows.outcomes import Outcome, arrays, curve_rows, from_arrays, grouped, result_rows, summarise
 
 CURVES = ["accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss"]
 NAN = math.nan

@@ -16,7 +16,7 @@ from s2e.engine.curves import Curves
 from s2e.engine.task import Progress
 from s2e.engine.training import train_population
 from s2e.methods import Standard
-from s2e.studies.loop import GenerationDone
+from s2e.studies.loop import GenerationFinished
 from s2e.workflows import progress as progress_module
 from s2e.workflows.progress import Bars, Lines, progress
 from small_tasks import blobs, member, task
@@ -61,7 +61,7 @@ def test_elsewhere_than_on_a_terminal_there_is_one_plain_line_for_a_stage_and_fo
             for epoch in range(1, 7):
                 watch.epoch(after_epoch(epoch))
             clock.now += 7
-            watch.generation(GenerationDone(4 * generation, 8, 4, (0.4 + 0.05 * generation,)))
+            watch.generation(GenerationFinished(4 * generation, 8, 4, (0.4 + 0.05 * generation,)))
         watch.stage("final training", 6)
     assert text.getvalue().splitlines() == [
         "search: 12 epochs",
@@ -100,7 +100,7 @@ def test_a_stage_counts_its_own_time(clock: Clock) -> None:
     clock.now += 1000
     lines.stage("search", 6)
     clock.now += 3
-    lines.generation(GenerationDone(4, 4, 4, (1.0,)))
+    lines.generation(GenerationFinished(4, 4, 4, (1.0,)))
     assert text.getvalue().splitlines()[-1] == (
         "generation 1/1, trial 4/4: best validation accuracy 100.00%, 3 s, about 0 s left"
     )
@@ -116,7 +116,7 @@ def test_on_a_terminal_there_is_a_bar_with_the_best_so_far() -> None:
         watch.stage("search", 6)
         for epoch in range(1, 7):
             watch.epoch(after_epoch(epoch))
-        watch.generation(GenerationDone(4, 8, 4, (0.46078,)))
+        watch.generation(GenerationFinished(4, 8, 4, (0.46078,)))
         watch.stage("final training", 6)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue())
     assert ESCAPE in text.getvalue()
@@ -134,7 +134,7 @@ def test_stage_share_done_and_best_are_readable_on_80_columns_and_more(width: in
         watch.stage(stage, 12000)
         watch.stage("search", 12000)
         watch.epoch(after_epoch(1))
-        watch.generation(GenerationDone(1, 2, 1, best))
+        watch.generation(GenerationFinished(1, 2, 1, best))
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue()).rpartition("\r")[2].splitlines()
     assert all(len(line) <= width for line in shown)
     assert "…" not in "".join(shown)
@@ -151,7 +151,7 @@ def test_on_few_columns_words_are_broken_rather_than_the_share_done() -> None:
     with progress(where) as watch:
         watch.stage("f-correction, coteaching+, decoupling", 120000)
         watch.epoch(after_epoch(1))
-        watch.generation(GenerationDone(1, 2, 1, (0.4608, 0.4708, 0.4808)))
+        watch.generation(GenerationFinished(1, 2, 1, (0.4608, 0.4708, 0.4808)))
     assert "1/120000 -:--:--" in " ".join(text.getvalue().replace("\x1b[36m", "").replace("\x1b[0m", "").split())
 
 

@@ -21,7 +21,7 @@ from s2e.engine.task import Task
 from s2e.errors import InvalidInput, RunConflict
 from s2e.networks.factories import reference_network
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import Place
+from s2e.runs.session import RunLocation
 from s2e.schedules.spaces import SPACES
 from s2e.studies import loop, storage
 from s2e.workflows import search as commands
@@ -95,13 +95,13 @@ def unknown(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def searched(data: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Log]:
     log = Log()
-    return commands.search(search_options(data), Place(tmp_path_factory.mktemp("searched")), log), log
+    return commands.search(search_options(data), RunLocation(tmp_path_factory.mktemp("searched")), log), log
 
 
 @pytest.fixture(scope="module")
 def trained(data: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Log]:
     log = Log()
-    return commands.train(train_options(data), Place(tmp_path_factory.mktemp("trained")), log), log
+    return commands.train(train_options(data), RunLocation(tmp_path_factory.mktemp("trained")), log), log
 
 
 # The run directory
@@ -123,7 +123,7 @@ def test_the_files_are_those_the_module_documents(searched: tuple[Run, Log]) -> 
 
 
 def test_a_study_kept_elsewhere_is_not_in_the_run(data: str, tmp_path: Path) -> None:
-    place = Place(tmp_path / "run", storage=f"sqlite:///{tmp_path}/elsewhere.db")
+    place = RunLocation(tmp_path / "run", storage=f"sqlite:///{tmp_path}/elsewhere.db")
     run = commands.search(search_options(data), place, Log())
     assert names(run) == FILES
     study = storage.open_study(place.storage, "run", run.read_json(CONFIG)["options"])
@@ -144,8 +144,8 @@ def test_the_config_says_everything_needed_to_repeat_the_command(searched: tuple
 def test_the_same_options_give_the_same_run_and_another_seed_another(
     searched: tuple[Run, Log], data: str, tmp_path: Path
 ) -> None:
-    again = commands.search(search_options(data), Place(tmp_path / "again"), Log())
-    other = commands.search(search_options(data, seed=1), Place(tmp_path / "other"), Log())
+    again = commands.search(search_options(data), RunLocation(tmp_path / "again"), Log())
+    other = commands.search(search_options(data, seed=1), RunLocation(tmp_path / "other"), Log())
     for name in ("schedule.json", "model.safetensors"):
         expected = (searched[0].path / name).read_bytes()
         assert (again.path / name).read_bytes() == expected, name
@@ -225,7 +225,7 @@ def test_restarts_differ_and_one_more_leaves_the_earlier_ones_as_they_were(data:
     scores = []
     for restarts in (1, 3):
         options = search_options(data, restarts=restarts, baselines=False)
-        run = commands.search(options, Place(tmp_path / str(restarts)), Log())
+        run = commands.search(options, RunLocation(tmp_path / str(restarts)), Log())
         scores.append(result(run)["methods"][0]["validation_of_restarts"])
     assert len(set(scores[1])) > 1
     assert scores[0] == scores[1][:1]
@@ -242,11 +242,11 @@ def test_baselines_are_standard_and_coteaching_told_the_true_rate(searched: tupl
 
 
 def test_without_known_noise_coteaching_is_told_a_usual_guess_and_says_so(unknown: str, tmp_path: Path) -> None:
-    run = commands.search(search_options(unknown), Place(tmp_path), Log())
+    run = commands.search(search_options(unknown), RunLocation(tmp_path), Log())
     found = result(run)
     assert [row["name"] for row in found["methods"]] == ["Standard", "Co-teaching (guessing 20%)", "S2E"]
     assert found["noise_rate"] is None
-    assert found["validation"] == "mended"
+    assert found["validation"] == "relabelled"
     assert found["samples"].keys() == {"train", "valid"}
     for row in found["methods"]:
         assert row.keys() == ROW_KEYS  # nothing is called test where there is none
@@ -255,13 +255,13 @@ def test_without_known_noise_coteaching_is_told_a_usual_guess_and_says_so(unknow
 
 
 def test_baselines_can_be_left_out(data: str, tmp_path: Path) -> None:
-    run = commands.search(search_options(data, baselines=False), Place(tmp_path), Log())
+    run = commands.search(search_options(data, baselines=False), RunLocation(tmp_path), Log())
     assert [row["name"] for row in result(run)["methods"]] == ["S2E"]
 
 
 @pytest.mark.parametrize("name", ["standard", "mentornet", "coteaching"])
 def test_every_method_trains_with_a_given_schedule(name: str, data: str, tmp_path: Path) -> None:
-    run = commands.train(train_options(data, method=name), Place(tmp_path), Log())
+    run = commands.train(train_options(data, method=name), RunLocation(tmp_path), Log())
     (row,) = result(run)["methods"]
     assert row["name"] == row["method"] == name
     assert row["test"]["last_10_epochs"] > 0.4
@@ -271,7 +271,7 @@ def test_every_method_trains_with_a_given_schedule(name: str, data: str, tmp_pat
 
 def test_mentornet_can_be_searched_beside_its_baselines(data: str, tmp_path: Path) -> None:
     log = Log()
-    run = commands.search(search_options(data, method="mentornet", restarts=1), Place(tmp_path), log)
+    run = commands.search(search_options(data, method="mentornet", restarts=1), RunLocation(tmp_path), log)
     assert [row["method"] for row in result(run)["methods"]] == ["standard", "coteaching", "mentornet"]
     assert log.stages[1] == ("final training", EPOCHS)
     assert set(load_file(run.path / "model.safetensors")) == {
@@ -280,7 +280,7 @@ def test_mentornet_can_be_searched_beside_its_baselines(data: str, tmp_path: Pat
 
 
 def test_a_training_that_diverges_is_reported_as_such_and_as_json(data: str, tmp_path: Path) -> None:
-    run = commands.train(train_options(data, learning_rate=1e35), Place(tmp_path), Log())
+    run = commands.train(train_options(data, learning_rate=1e35), RunLocation(tmp_path), Log())
     (row,) = result(run)["methods"]
     assert row["diverged"] is True
     assert row["test"]["last_10_epochs"] == row["valid"]["last_10_epochs"] == 0
@@ -297,7 +297,7 @@ def test_a_training_that_diverges_is_reported_as_such_and_as_json(data: str, tmp
 def test_the_search_is_never_handed_the_test_part(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Task] = []
     tell_before_a_search_trains(lambda task, _: seen.append(task), monkeypatch)
-    commands.search(search_options(data), Place(tmp_path), Log())
+    commands.search(search_options(data), RunLocation(tmp_path), Log())
     assert len(seen) == 2
     assert all(task.evaluate.keys() == {"valid"} for task in seen)
 
@@ -313,7 +313,7 @@ def test_another_test_part_changes_nothing_but_the_test_figures(
         return replace(prepared, splits=Splits(prepared.splits.train, prepared.splits.valid, rolled))
 
     monkeypatch.setattr(commands, "prepare", with_test_labels_rolled)
-    run = commands.search(search_options(data), Place(tmp_path), Log())
+    run = commands.search(search_options(data), RunLocation(tmp_path), Log())
     for name in ("schedule.json", "model.safetensors"):
         assert (run.path / name).read_bytes() == (searched[0].path / name).read_bytes()
     for row, before in zip(result(run)["methods"], result(searched[0])["methods"], strict=True):
@@ -341,8 +341,8 @@ def test_a_training_is_one_stage(trained: tuple[Run, Log]) -> None:
 
 def test_a_method_that_needs_a_schedule_is_not_trained_without_one(data: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="`schedule` must be given for mentornet"):
-        commands.train(train_options(data, method="mentornet", schedule=""), Place(tmp_path / "run"), Log())
-    commands.train(train_options(data, method="standard", schedule=""), Place(tmp_path / "run"), Log())
+        commands.train(train_options(data, method="mentornet", schedule=""), RunLocation(tmp_path / "run"), Log())
+    commands.train(train_options(data, method="standard", schedule=""), RunLocation(tmp_path / "run"), Log())
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_a_method_that_needs_a_schedule_is_not_trained_without_one(data: str, tm
 )
 def test_a_search_that_is_refused_leaves_no_run_behind(changes: dict[str, Any], data: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=f"`{next(iter(changes))}` must"):
-        commands.search(search_options(data, **changes), Place(tmp_path / "run"), Log())
+        commands.search(search_options(data, **changes), RunLocation(tmp_path / "run"), Log())
     assert not (tmp_path / "run").exists()
 
 
@@ -360,7 +360,7 @@ def test_data_that_cannot_be_trained_on_are_refused_all_problems_at_once(tmp_pat
     few: LabelledData = blobs(24)
     np.savez(tmp_path / "few.npz", X=few.inputs, y=few.labels, class_names=["a", "b", "c", "d", "nobody"])
     with pytest.raises(InvalidInput, match=r"`batch_size` must not exceed.*every class must have.*nobody"):
-        commands.train(train_options(str(tmp_path / "few.npz")), Place(tmp_path / "run"), Log())
+        commands.train(train_options(str(tmp_path / "few.npz")), RunLocation(tmp_path / "run"), Log())
     assert not (tmp_path / "run").exists()
 
 
@@ -368,48 +368,48 @@ def test_a_run_is_not_overwritten(trained: tuple[Run, Log], data: str) -> None:
     run = trained[0]
     before = {name: (run.path / name).read_bytes() for name in names(run)}
     with pytest.raises(RunConflict, match="already holds a run"):
-        commands.train(train_options(data), Place(run.path), Log())
+        commands.train(train_options(data), RunLocation(run.path), Log())
     with pytest.raises(RunConflict, match="already holds a run"):
-        commands.search(search_options(data), Place(run.path), Log())
+        commands.search(search_options(data), RunLocation(run.path), Log())
     assert {name: (run.path / name).read_bytes() for name in names(run)} == before
 
 
 def test_a_training_is_not_continued_as_a_search(trained: tuple[Run, Log], data: str) -> None:
     with pytest.raises(RunConflict, match="it was made by s2e train"):
-        commands.search(search_options(data), Place(trained[0].path), Log(), resume=True)
+        commands.search(search_options(data), RunLocation(trained[0].path), Log(), resume=True)
 
 
 def test_a_run_may_be_resumed_before_it_exists(data: str, tmp_path: Path) -> None:
-    run = commands.search(search_options(data), Place(tmp_path / "new"), Log(), resume=True)
+    run = commands.search(search_options(data), RunLocation(tmp_path / "new"), Log(), resume=True)
     assert result(run)["search"]["trials"] == 4
 
 
 def test_two_runs_share_a_storage_under_their_own_names(data: str, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/shared.db"
     for name, seed in (("one", 0), ("two", 1)):
-        run = commands.search(search_options(data, seed=seed), Place(tmp_path / name, storage=storage), Log())
+        run = commands.search(search_options(data, seed=seed), RunLocation(tmp_path / name, storage=storage), Log())
         assert result(run)["search"]["trials"] == 4
 
 
 def test_a_storage_with_a_study_of_that_name_and_other_settings_is_refused(data: str, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/shared.db"
-    commands.search(search_options(data), Place(tmp_path / "one" / "run", storage=storage), Log())
+    commands.search(search_options(data), RunLocation(tmp_path / "one" / "run", storage=storage), Log())
     with pytest.raises(RunConflict, match="other settings; use another storage or name"):
-        commands.search(search_options(data, seed=1), Place(tmp_path / "two" / "run", storage=storage), Log())
+        commands.search(search_options(data, seed=1), RunLocation(tmp_path / "two" / "run", storage=storage), Log())
 
 
 def test_noisy_validation_is_mended_once_and_given_back_when_a_run_is_continued(unknown: str, tmp_path: Path) -> None:
     options = search_options(unknown, trials=2)
     first, again = Log(), Log()
-    run = commands.search(options, Place(tmp_path), first)
-    assert first.stages[0][0] == "mending validation labels"
+    run = commands.search(options, RunLocation(tmp_path), first)
+    assert first.stages[0][0] == "relabelling validation"
     labels = run.read_arrays(commands.MENDED)["labels"]
-    commands.search(search_options(unknown, trials=4), Place(tmp_path), again, resume=True)
-    assert "mending validation labels" not in [name for name, _ in again.stages]
+    commands.search(search_options(unknown, trials=4), RunLocation(tmp_path), again, resume=True)
+    assert "relabelling validation" not in [name for name, _ in again.stages]
     np.testing.assert_array_equal(run.read_arrays(commands.MENDED)["labels"], labels)
 
 
 def test_noisy_validation_stays_as_it_is_on_demand(unknown: str, tmp_path: Path) -> None:
-    run = commands.search(search_options(unknown, mending=False), Place(tmp_path), Log())
+    run = commands.search(search_options(unknown, relabel=False), RunLocation(tmp_path), Log())
     assert result(run)["validation"] == "noisy"
     assert not run.read_arrays(commands.MENDED)

@@ -1,1 +1,1 @@
-"""."""
+"""Which given labels are probably wrong, and relabelling."""

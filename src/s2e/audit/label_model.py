@@ -44,14 +44,14 @@ nothing; quality r becomes (1 + r)/2, which keeps the order of these labels but 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, softmax
 
+from s2e.audit.evidence import Evidence
 from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -74,103 +74,6 @@ _MOST_ITERATIONS = 1000
 
 _TEMPERATURES = (1 / 32, 8.0)
 """Where τ is sought: at one end odds of 1.25 become 1000, at the other odds of 1000 become 2.4."""
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """What a training leaves behind about the labels it was given.
-
-    Attributes:
-        labels: (N,) integers in [0, C), the labels given.
-        probabilities: (M, N, C) of the trained networks on the training inputs; rows need not sum to 1.
-        kept: (N,) share, in [0, 1], of the times a sample was seen that a network was trained on it.
-        loss: (S, N) mean cross-entropy of the given label over the networks and the epochs of a stretch; NaN where the
-            sample was not seen. Where it never was, the probabilities speak for the given label too.
-    """
-
-    labels: Labels
-    probabilities: NDArray[np.floating[Any]]
-    kept: Floats
-    loss: Floats
-
-    def __post_init__(self) -> None:
-        problems = self._misshapen() or self._out_of_range()
-        if problems:
-            raise InvalidInput(" ".join(problems))
-
-    @classmethod
-    def from_dynamics(
-        cls,
-        *,
-        seen: NDArray[np.integer[Any]],
-        kept: NDArray[np.floating[Any]],
-        loss: NDArray[np.floating[Any]],
-        labels: NDArray[np.integer[Any]],
-        probabilities: NDArray[np.floating[Any]],
-    ) -> Evidence:
-        """Turn the sums that `records.Dynamics` holds for one member into means.
-
-        Args:
-            seen: (S, N) epochs of each stretch in which the sample was in a batch.
-            kept: (N,) times it was trained on, summed over the M networks.
-            loss: (S, N) its loss, summed over the networks and the epochs of a stretch.
-            labels: (N,) the labels given.
-            probabilities: (M, N, C) of the member's networks, in the end.
-        """
-        times = len(probabilities) * np.asarray(seen, dtype=np.float64)  # (S, N)
-        total = times.sum(axis=0)  # (N,)
-        mean = np.divide(loss, times, out=np.full(times.shape, np.nan), where=times > 0)
-        share = np.divide(kept, total, out=np.zeros(total.shape), where=total > 0)
-        return cls(np.asarray(labels, dtype=np.int64), probabilities, share, mean)
-
-    @classmethod
-    def from_records(cls, records: Mapping[str, NDArray[Any]]) -> Evidence:
-        """Take what a final training wrote down."""
-        return cls.from_dynamics(
-            seen=records["seen"],
-            kept=records["kept"],
-            loss=records["loss"],
-            labels=records["labels"],
-            probabilities=records["probabilities"],
-        )
-
-    @property
-    def classes(self) -> int:
-        """C."""
-        return int(self.probabilities.shape[2])
-
-    def _misshapen(self) -> list[str]:
-        """Return what is wrong with the shapes."""
-        if self.labels.ndim != 1 or len(self.labels) == 0:
-            return [f"`labels` must be (N,) for at least one sample, but got the shape {self.labels.shape}."]
-        samples, problems = len(self.labels), []
-        shape = self.probabilities.shape
-        if len(shape) != 3 or shape[0] < 1 or shape[1] != samples or shape[2] < 2:
-            problems.append(f"`probabilities` must be (M, {samples}, C) with M >= 1 and C >= 2, but got {shape}.")
-        if self.kept.shape != (samples,):
-            problems.append(f"`kept` must be ({samples},) as the labels are, but got {self.kept.shape}.")
-        if self.loss.ndim != 2 or self.loss.shape[1] != samples:
-            problems.append(f"`loss` must be (S, {samples}), but got {self.loss.shape}.")
-        return problems
-
-    def _out_of_range(self) -> list[str]:
-        """Return what is wrong with the numbers, once the shapes are right."""
-        problems = []
-        if self.labels.dtype.kind != "i" or self.labels.min() < 0 or self.labels.max() >= self.classes:
-            found = f"{self.labels.min()}..{self.labels.max()} of type {self.labels.dtype}"
-            problems.append(f"`labels` must be integers in 0..{self.classes - 1}, but got {found}.")
-        sums = self.probabilities.sum(axis=2)  # (M, N)
-        usable = (self.probabilities >= 0).all() and (np.isfinite(sums) & (sums > 0)).all()
-        if not usable:
-            problems.append(
-                "`probabilities` must be finite, not negative, and not all zero for a sample, but some are not; "
-                "networks that diverged cannot judge labels."
-            )
-        if not ((self.kept >= 0) & (self.kept <= 1)).all():
-            problems.append(f"`kept` must lie in [0, 1], but got {self.kept.min():g}..{self.kept.max():g}.")
-        if (self.loss < 0).any():
-            problems.append(f"`loss` must not be negative, but got {np.nanmin(self.loss):g}.")
-        return problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +105,7 @@ class LabelAudit:
 
 
 def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit:
-    """Judge every label by the training it went through.
+    """GenerationPruner every label by the training it went through.
 
     Args:
         evidence: what the training left behind.

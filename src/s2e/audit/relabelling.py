@@ -1,4 +1,4 @@
-"""Validation labels that nobody vouches for, mended before schedules are compared by them.
+"""Validation labels that nobody vouches for, relabelled before schedules are compared by them.
 
 How often a classifier agrees with doubtful labels says which of two is better, if the noise is symmetric, but it says
 so in a low voice: with a share ρ of wrong labels among two classes a difference of δ in accuracy shows as (1 − 2ρ) δ,
@@ -10,32 +10,34 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.audit.label_model import Evidence, audit
-from s2e.engine.restarts import records_of
-from s2e.engine.task import VALIDATION, Member, Task
+from s2e.audit.evidence import Evidence, records_of
+from s2e.audit.label_model import audit
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.training import train_population
 from s2e.methods import Coteaching
-from s2e.runs.session import UNWATCHED, Watch
 from s2e.seeds import derive
 
 TOLD = (0.2, 0.32, 0.44, 0.56, 0.68, 0.8)
 """Noise rates that Co-teaching is told, from one that trusts most labels to one that trusts few."""
 
 
-def mended(task: Task, *, learning_rate: float, seed: int, watch: Watch = UNWATCHED) -> NDArray[np.int64]:
-    """Return the labels of the validation part, mended.
+def relabelled_validation(
+    task: Task, *, learning_rate: float, seed: int, on_epoch: Callable[[EpochFinished], None] | None = None
+) -> NDArray[np.int64]:
+    """Return the labels of the validation part, relabelled.
 
     Args:
         task: what is searched for; evaluates "valid", whose labels are as doubtful as those trained on.
         learning_rate: of every member.
         seed: decides their initial weights.
-        watch: told that this begins, and after every epoch.
+        on_epoch: called after every epoch.
     """
     members = [
         Member(
@@ -43,8 +45,7 @@ def mended(task: Task, *, learning_rate: float, seed: int, watch: Watch = UNWATC
         )
         for place, told in enumerate(TOLD)
     ]
-    watch.stage("mending validation labels", task.epochs)
-    trained = train_population(task, members, on_epoch=watch.epoch)
+    trained = train_population(task, members, on_epoch=on_epoch)
     evidence = Evidence.from_records(records_of(task, trained, range(len(members)), task.evaluate[VALIDATION]))
     return audit(evidence).suggested[len(task.train) :]
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.audit.label_model import Evidence, LabelAudit, audit
+from s2e.audit.evidence import Evidence
+from s2e.audit.label_model import LabelAudit, audit
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
 from s2e.runs.classifier_file import read_classifier
+from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import CONFIG, Run
-from s2e.workflows.outcomes import csv_text
 
 RECORDS = "dynamics.npz"
 ISSUES, SUMMARY = "label_issues.csv", "audit.json"
@@ -73,7 +74,7 @@ class AuditedRun:
 
 
 def audit_run(run: Run) -> AuditedRun:
-    """Judge the training labels of a run."""
+    """GenerationPruner the training labels of a run."""
     records = run.read_arrays(RECORDS)
     if "probabilities" not in records:
         what = "holds no finished training" if not records else "was made by a version that kept too few records"

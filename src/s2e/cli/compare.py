@@ -72,7 +72,7 @@ def compare(
     """Train several methods from several seeds on the same noisy data: one table, one CSV, figures."""
     where = out or new_directory("compare", data)
     with reporting(debug, resumable=("compare", where)):
-        from s2e.runs.session import Place
+        from s2e.runs.session import RunLocation
         from s2e.workflows import compare as comparison
         from s2e.workflows.progress import progress
 
@@ -103,5 +103,5 @@ def compare(
         check_given(given["data"])
         options = comparison.CompareOptions(**{**given, **{name: tuple(given[name]) for name in ("noises", "methods")}})
         with progress(err) as watch:
-            run = comparison.compare(options, Place(where, **place), watch, resume=resume)
+            run = comparison.compare(options, RunLocation(where, **place), watch, resume=resume)
         show(run, as_json=as_json)

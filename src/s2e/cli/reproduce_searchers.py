@@ -70,7 +70,7 @@ def searchers(
     where = out or new_directory("searchers", on.partition(":")[0])
     with reporting(debug, resumable=(SEARCHERS, where)):
         from s2e.experiments.search_algorithms import SearchersOptions, compare_searchers
-        from s2e.runs.session import Place
+        from s2e.runs.session import RunLocation
         from s2e.samplers import SAMPLERS
         from s2e.workflows.progress import progress
 
@@ -96,7 +96,7 @@ def searchers(
             given, place = resumed(SEARCHERS, context, out, given, place)
         options = SearchersOptions(**{**given, **{name: tuple(given[name]) for name in ("samplers", "noises")}})
         with progress(err) as watch:
-            run = compare_searchers(options, Place(where, **place), watch, jobs=jobs, resume=resume)
+            run = compare_searchers(options, RunLocation(where, **place), watch, jobs=jobs, resume=resume)
         result = run.read_json("result.json")
         if as_json:
             typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
@@ -110,7 +110,7 @@ def searchers_table(result: Mapping[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from s2e.workflows.outcomes import noise_title
+    from s2e.plots.names import noise_title
 
     table = Table(caption=Text("\n".join(_caption(result))), caption_justify="left")
     table.add_column("sampler")
@@ -173,7 +173,7 @@ def table(
     where = out or new_directory("table", data)
     with reporting(debug, resumable=(TABLE, where)):
         from s2e.experiments.schedule_table.build import NOISES, TableOptions, build_table
-        from s2e.runs.session import Place
+        from s2e.runs.session import RunLocation
         from s2e.workflows.progress import progress
 
         given: dict[str, Any] = {
@@ -198,5 +198,5 @@ def table(
             given, place = resumed(TABLE, context, out, given, place)
         options = TableOptions(**{**given, "noises": tuple(given["noises"])})
         with progress(err) as watch:
-            run = build_table(options, Place(where, **place), watch, resume=resume)
+            run = build_table(options, RunLocation(where, **place), watch, resume=resume)
         typer.echo(f"run: {run.path}")

@@ -81,7 +81,7 @@ def spaces(
     with reporting(debug, resumable=(COMMAND, where)):
         from s2e.experiments.schedule_table.build import NOISES
         from s2e.experiments.spaces import SpacesOptions, compare_spaces
-        from s2e.runs.session import Place
+        from s2e.runs.session import RunLocation
         from s2e.workflows.progress import progress
 
         quieten_optuna()
@@ -103,7 +103,7 @@ def spaces(
             given, place = resumed(COMMAND, context, out, given, place)
         options = SpacesOptions(**{**given, "noises": tuple(given["noises"])})
         with progress(err) as watch:
-            run = compare_spaces(options, Place(where, **place), watch, resume=resume)
+            run = compare_spaces(options, RunLocation(where, **place), watch, resume=resume)
         result = run.read_json("result.json")
         if as_json:
             typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
@@ -126,7 +126,7 @@ def winner_tables(result: Mapping[str, Any]) -> list[Table]:
     There are none where nothing was recorded.
     """
     from s2e.engine.curves import LAST_EPOCHS
-    from s2e.experiments.space_winners import BEST, LAST
+    from s2e.experiments.space_results import BEST, LAST
 
     if not recorded(result):
         return []
@@ -150,7 +150,7 @@ def winner_tables(result: Mapping[str, Any]) -> list[Table]:
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """Tables of fresh trainings, spaces by noise settings: the last epochs' accuracy, S2E's lead, the best epoch's."""
     from s2e.engine.curves import LAST_EPOCHS
-    from s2e.experiments.space_winners import BEST, LAST
+    from s2e.experiments.space_results import BEST, LAST
 
     last, drawn = min(LAST_EPOCHS, result["epochs"]), result["draws"]
     figures, leads = ({(row["noise"], row["space"]): row for row in result[rows]} for rows in _ROWS)
@@ -235,7 +235,7 @@ def _empty(result: Mapping[str, Any], title: str, caption: str) -> Table:
     from rich.text import Text
 
     from s2e.cli.tables import FIGURE_WIDTH
-    from s2e.workflows.outcomes import noise_title
+    from s2e.plots.names import noise_title
 
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
     table.add_column("space")

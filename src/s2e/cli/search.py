@@ -58,8 +58,8 @@ def search(
     generation: Generation = "6",
     baselines: Annotated[bool, typer.Option(help="Also train Standard and Co-teaching on the same data")] = True,
     restarts: Annotated[int, typer.Option(help="Fresh seeds of the final training; validation chooses among them")] = 3,
-    mending: Annotated[
-        bool, typer.Option(help="Mend the labels of noisy validation before schedules are compared")
+    relabel: Annotated[
+        bool, typer.Option(help="Relabel the samples of noisy validation before schedules are compared")
     ] = True,
     seed: Seed = 0,
     device: Device = "auto",
@@ -73,7 +73,7 @@ def search(
     """Search a schedule, train the final classifier with it, test it once."""
     where = out or new_directory("search", data)
     with reporting(debug, resumable=("search", where)):
-        from s2e.runs.session import Place
+        from s2e.runs.session import RunLocation
         from s2e.workflows import search as commands
         from s2e.workflows.progress import progress
 
@@ -96,7 +96,7 @@ def search(
             "generation": generation_of(generation),
             "baselines": baselines,
             "restarts": restarts,
-            "mending": mending,
+            "relabel": relabel,
             "seed": seed,
         }
         place: dict[str, Any] = {"root": data_root, "device": device, "storage": storage}
@@ -104,7 +104,7 @@ def search(
             given, place = resumed("search", context, out, given, place)
         check_given(given["data"])
         with progress(err) as watch:
-            run = commands.search(commands.SearchOptions(**given), Place(where, **place), watch, resume=resume)
+            run = commands.search(commands.SearchOptions(**given), RunLocation(where, **place), watch, resume=resume)
         show(run, as_json=as_json)
 
 
@@ -136,7 +136,7 @@ def train(
 ) -> None:
     """Train one method with a given schedule, test it once."""
     with reporting(debug):
-        from s2e.runs.session import Place
+        from s2e.runs.session import RunLocation
         from s2e.workflows import search as commands
         from s2e.workflows.progress import progress
 
@@ -156,7 +156,7 @@ def train(
             schedule=schedule,
             transition=transition,
         )
-        place = Place(out or new_directory("train", data), data_root, device)
+        place = RunLocation(out or new_directory("train", data), data_root, device)
         with progress(err) as watch:
             run = commands.train(options, place, watch)
         show(run, as_json=as_json)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from s2e.engine.curves import LAST_EPOCHS
-from s2e.workflows.outcomes import display_name, noise_title
+from s2e.plots.names import display_name, noise_title
 
 FIGURE_WIDTH = len("100.00 ± 10.00")
 """A figure and its deviation are never broken into two lines."""

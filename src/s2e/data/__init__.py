@@ -1,1 +1,1 @@
-"""."""
+"""Labelled samples: loading by name or path, downloads, tables, images, the hub, noise and splits."""

@@ -17,14 +17,14 @@ ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluationSet:
     """A data set on the device, with the labels that predictions are judged by."""
 
     inputs: Tensor
     labels: Tensor
 
     @classmethod
-    def of(cls, data: LabelledData, device: torch.device) -> Judged:
+    def of(cls, data: LabelledData, device: torch.device) -> EvaluationSet:
         """Put it there."""
         return cls(torch.from_numpy(data.inputs).to(device), torch.from_numpy(data.labels).to(device))
 
@@ -38,7 +38,7 @@ class Evaluation:
         use_graph: replay the measurement as a CUDA graph where the device can.
     """
 
-    def __init__(self, population: Population, judged: Judged, *, use_graph: bool) -> None:
+    def __init__(self, population: Population, judged: EvaluationSet, *, use_graph: bool) -> None:
         self._population, self._judged = population, judged
         self._right = torch.zeros(len(population), dtype=torch.float64, device=judged.labels.device)
         captured = use_graph and judged.labels.is_cuda

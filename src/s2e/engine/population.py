@@ -17,9 +17,10 @@ from torch import Tensor
 
 from s2e.data.samples import LabelledData
 from s2e.engine.batches import Feed, feed
-from s2e.engine.curves import Curves, Recorder
-from s2e.engine.evaluation import Evaluation, Judged
+from s2e.engine.curves import Curves
+from s2e.engine.evaluation import Evaluation, EvaluationSet
 from s2e.engine.optimizers import StackedAdam
+from s2e.engine.recorder import Recorder
 from s2e.engine.stacked_networks import BestEpochs, Population
 from s2e.engine.step import CleanSamples, Lockstep, Part
 from s2e.engine.task import Member, Task, Trained
@@ -44,12 +45,12 @@ class _Samples:
     batches: Feed
     labels: Tensor
     clean: CleanSamples | None
-    judged: Mapping[str, Judged]
+    judged: Mapping[str, EvaluationSet]
 
     @classmethod
     def of(cls, task: Task, members: Sequence[Member]) -> _Samples:
         batches = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
-        judged = {name: Judged.of(data, task.device) for name, data in task.evaluate.items()}
+        judged = {name: EvaluationSet.of(data, task.device) for name, data in task.evaluate.items()}
         return cls(batches, _member_labels(task.train, members).to(task.device), _clean_samples(task, members), judged)
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from s2e.engine.batches import Feed
 from s2e.engine.compiled.materialise import written_down
 from s2e.engine.cuda_graphs import Replayed
-from s2e.engine.curves import Observed, Recorder
 from s2e.engine.optimizers import StackedAdam
+from s2e.engine.recorder import Observed, Recorder
 from s2e.engine.stacked_networks import Population
 from s2e.methods import Batch, Method, Need, Objective
 

@@ -90,21 +90,21 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Progress:
+class EpochFinished:
     """Where a training stands after an epoch.
 
     Attributes:
         epoch: epochs done.
         epochs: T.
-        places: the members trained at a time, by their places among all of them.
-        members: P, all of them.
-        curves: of the members at `places`, in that order, so far.
+        indices: of the members that are trained at a time, among all of them.
+        population_size: P.
+        curves: of the members at `indices`, in that order, so far.
     """
 
     epoch: int
     epochs: int
-    places: tuple[int, ...]
-    members: int
+    indices: tuple[int, ...]
+    population_size: int
     curves: Curves
 
 

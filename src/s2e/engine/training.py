@@ -19,12 +19,13 @@ from torch import Tensor
 
 from s2e.data.samples import LabelledData
 from s2e.engine.batches import scaled
-from s2e.engine.curves import Curves, bytes_per_member
+from s2e.engine.curves import Curves
 from s2e.engine.memory import members_that_fit, network_bytes, small_on_a_cpu
 from s2e.engine.optimizers import learning_plan
 from s2e.engine.population import Crew, clean_batch_size
+from s2e.engine.recorder import bytes_per_member
 from s2e.engine.step import Epoch
-from s2e.engine.task import Member, Progress, Task, Trained, check
+from s2e.engine.task import EpochFinished, Member, Task, Trained, check
 from s2e.engine.threads import Turns
 from s2e.methods import Method, Need
 from s2e.schedules.fixed import keep_counts
@@ -40,8 +41,8 @@ def train_population(
     task: Task,
     members: Sequence[Member],
     *,
-    on_epoch: Callable[[Progress], None] | None = None,
-    stop: Callable[[Progress], Collection[int]] | None = None,
+    on_epoch: Callable[[EpochFinished], None] | None = None,
+    stop: Callable[[EpochFinished], Collection[int]] | None = None,
 ) -> Trained:
     """Train P members in lockstep; in chunks, one after the other, when they do not fit the memory together.
 
@@ -75,8 +76,8 @@ class Trainer:
         self,
         members: Sequence[Member],
         *,
-        on_epoch: Callable[[Progress], None] | None = None,
-        stop: Callable[[Progress], Collection[int]] | None = None,
+        on_epoch: Callable[[EpochFinished], None] | None = None,
+        stop: Callable[[EpochFinished], Collection[int]] | None = None,
     ) -> Trained:
         """Train P members."""
         task = self.task
@@ -87,7 +88,7 @@ class Trainer:
         first = 0
 
         def tell(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
-            progress = Progress(epoch + 1, task.epochs, places, len(order), curves)
+            progress = EpochFinished(epoch + 1, task.epochs, places, len(order), curves)
             if on_epoch is not None:
                 on_epoch(progress)
             leaving = set() if stop is None else set(stop(progress))

@@ -8,22 +8,17 @@ of them with certainty, and the matrix would be the identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from s2e.engine.batches import scaled
-from s2e.engine.stacked_networks import Population
-from s2e.engine.task import VALIDATION, Member, Progress, Task, Trained
+from s2e.engine.inference import predictions
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task, Trained
 from s2e.engine.training import train_population
 from s2e.methods import Need, Standard, default_percentile, estimate_transition
-
-PREDICTED_ROWS = 1 << 16
-"""Samples times networks in one batch of predictions."""
 
 
 class Staged(NamedTuple):
@@ -37,7 +32,7 @@ def train_in_stages(
     task: Task,
     members: Sequence[Member],
     *,
-    on_epoch: Callable[[Progress], None] | None = None,
+    on_epoch: Callable[[EpochFinished], None] | None = None,
     on_first: Callable[[list[int], Trained], None] | None = None,
 ) -> Staged:
     """Train members of any methods, in two populations where a method needs two trainings.
@@ -82,25 +77,6 @@ def estimated_transitions(task: Task, trained: Trained, members: Sequence[int]) 
     rows = [row for member in members for row in range(sum(trained.networks))[trained.rows(member)]]
     predicted = predictions(task, {name: tensor[rows] for name, tensor in state.items()})  # (R, N, C)
     return estimate_transition(predicted[..., :classes], percentile=default_percentile(classes))
-
-
-@torch.no_grad()
-def predictions(
-    task: Task, state: Mapping[str, torch.Tensor], inputs: NDArray[Any] | None = None
-) -> NDArray[np.float32]:
-    """Return the class probabilities of trained networks, {name: (R, ...)}, for inputs (N, ...), (R, N, C).
-
-    Without inputs, for those that are trained on.
-    """
-    count = len(next(iter(state.values())))
-    population = Population(task.network, [0] * count, task.device, vectorize=task.vectorize)
-    population.load(state)
-    given = torch.from_numpy(task.train.inputs if inputs is None else inputs)
-    parts = [
-        population.forward(scaled(part.to(task.device)), training=False).softmax(dim=-1).cpu()
-        for part in given.split(max(1, PREDICTED_ROWS // count))
-    ]
-    return torch.cat(parts, dim=1).numpy()
 
 
 def _waits(task: Task, member: Member) -> bool:

@@ -1,1 +1,1 @@
-"""."""
+"""`S2EClassifier`: the pipeline under scikit-learn's contract."""

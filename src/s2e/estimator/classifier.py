@@ -21,11 +21,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from s2e.audit.label_model import Evidence, LabelAudit, audit
-from s2e.audit.relabelling import mended, with_validation_labels
+from s2e.audit.evidence import Evidence, records_of
+from s2e.audit.label_model import LabelAudit, audit
+from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.data.samples import LabelledData, default_share, hold_out
 from s2e.engine.devices import device_of
-from s2e.engine.restarts import Contender, train_contenders
+from s2e.engine.inference import Classifier
+from s2e.engine.restarts import FinalTraining, train_restarts
 from s2e.engine.task import VALIDATION, Task
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
@@ -33,13 +35,13 @@ from s2e.estimator.defaults import ROUNDS, batch_size_for, epochs_for
 from s2e.estimator.features import Features, Images, Numbers, SparseNumbers, TableRows
 from s2e.methods import method as method_of
 from s2e.networks.factories import default_network, factory_of
-from s2e.runs.classifier_file import Classifier
-from s2e.runs.session import UNWATCHED, Watch
 from s2e.seeds import derive
 from s2e.studies.generation_size import Generation, paced, picked_for
-from s2e.studies.loop import Search as StudiedSearch
-from s2e.studies.loop import SearchPlan, epochs_left, search_schedule
+from s2e.studies.loop import epochs_left, search_schedule
+from s2e.studies.plan import Search as StudiedSearch
+from s2e.studies.plan import SearchPlan
 from s2e.studies.storage import open_study, quiet_optuna
+from s2e.workflows.progress import SILENT, ProgressListener
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -51,7 +53,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     `fit` searches the schedule of keep rates R(t) that suits the data, trains pairs of networks with it (Co-teaching),
     and judges every label by how the networks took it. Give samples with labels you trust as `X_val, y_val` where you
-    have some. Without them a part of the samples is held out, its labels are mended by networks trained on the others,
+    have some. Without them a part of the samples is held out, its samples are relabelled by networks trained on the others,
     and schedules are ranked by how often their networks agree with these. Noise that turns a label into every other
     class alike (symmetric) leaves such a ranking unchanged; noise that favours certain wrong classes may not, where it
     is strong.
@@ -83,7 +85,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         feature_names_in_: names of the columns, where `X` had some.
         schedule_: (T,) the keep rates that were found.
         validation_accuracy_: of the final classifier, mean over the last epochs; with "noisy" validation agreement with
-            mended labels.
+            relabelled labels.
         validation_: "clean" with `X_val`, else "noisy".
         study_: all trials, an Optuna study; not in a classifier that was loaded.
         label_quality_: (N,) probability that the label given is right.
@@ -173,19 +175,22 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         with self._threads(), quiet_optuna(), self._watch() as watch:
             task = self._task(train, valid, seed)
             if self.validation_ == "noisy":
-                better = mended(task, learning_rate=self.learning_rate, seed=seed, watch=watch)
+                watch.stage("relabelling validation", task.epochs)
+                better = relabelled_validation(task, learning_rate=self.learning_rate, seed=seed, on_epoch=watch.epoch)
                 task = with_validation_labels(task, better)
             found = self._search(task, seed, watch)
             final_seed = derive(seed, "final")
             watch.stage("final training", task.epochs)
-            (final,) = train_contenders(
+            (final,) = train_restarts(
                 replace(task, seed=derive(final_seed, "batches")),
-                [Contender("S2E", task.method, found, self.restarts)],
+                [FinalTraining("S2E", task.method, found, self.restarts)],
                 learning_rate=self.learning_rate,
                 seed=final_seed,
                 on_epoch=watch.epoch,
             )
-            records = final.records(valid if self.validation_ == "noisy" else None)
+            records = records_of(
+                final.task, final.trained, [final.chosen], valid if self.validation_ == "noisy" else None
+            )
         self.schedule_ = found
         self.validation_accuracy_ = float(final.trained.curves.last(VALIDATION)[final.chosen])
         networks = final.trained.modules(task.network, final.chosen)
@@ -243,7 +248,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             clean=valid if self.validation_ == "clean" else None,
         )
 
-    def _search(self, task: Task, seed: int, watch: Watch) -> NDArray[np.float64]:
+    def _search(self, task: Task, seed: int, watch: ProgressListener) -> NDArray[np.float64]:
         pick = picked_for(task, self.learning_rate)
         pace = paced(self.generation, self.n_trials, rounds=ROUNDS, pick=pick)
         self.n_trials_ = pace.trials
@@ -339,7 +344,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _watch(self) -> Any:
         if not self.verbose:
-            return nullcontext(UNWATCHED)
+            return nullcontext(SILENT)
         from rich.console import Console
 
         from s2e.workflows.progress import progress

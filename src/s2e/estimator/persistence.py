@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from s2e._version import __version__
+from s2e.engine.inference import Classifier
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.estimator.features import features_from
 from s2e.networks.factories import NETWORKS, factory_of
-from s2e.runs.classifier_file import Classifier, with_weights
+from s2e.runs.classifier_file import with_weights
 from s2e.runs.directory import Run
 
 Fitted = TypeVar("Fitted")

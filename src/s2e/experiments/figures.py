@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from s2e.experiments.space_results import SINGLE, TITLES, Chosen
 from s2e.plots.drawing import draw_line, legend, panels, settings
-from s2e.plots.figures import STYLES, KeepRateCurve
+from s2e.plots.epoch_curves import KeepRateCurve
+from s2e.plots.styles import STYLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

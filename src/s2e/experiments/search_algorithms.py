@@ -24,22 +24,24 @@ from threadpoolctl import threadpool_limits
 from s2e.errors import InvalidInput
 from s2e.experiments.incumbent_curves import Trace, averaged, compared, rows
 from s2e.experiments.schedule_table.build import NOISES
-from s2e.experiments.schedule_table.surrogate import Tabled
+from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import ScheduleTable, published
 from s2e.experiments.search_figures import draw_searches
 from s2e.plots.drawing import rendered
+from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import Place, Watch, begin, ending
+from s2e.runs.session import RunLocation, begin, ending
 from s2e.samplers import SAMPLERS
 from s2e.seeds import derive
-from s2e.studies.loop import TRAINED, Search, SearchPlan, epochs_left, finished, run_generations, search_schedules
+from s2e.studies.loop import TRAINED, epochs_left, finished, run_generations, search_schedules
+from s2e.studies.plan import Search, SearchPlan
 from s2e.studies.storage import open_study
 from s2e.workflows.bench import TrainingOptions, bench, network_name
-from s2e.workflows.outcomes import csv_text
+from s2e.workflows.progress import ProgressListener
 
 TABLE = "table"
 """Where searches run when not on data: on the table that comes with this package."""
-CHANGEABLE = frozenset({"samplers"})
+MUTABLE_ON_RESUME = frozenset({"samplers"})
 """What may change when a comparison is continued: more algorithms may join those that are finished."""
 DEFAULT = "curve"
 YARDSTICKS = ("random", "tpe")
@@ -104,7 +106,12 @@ class SearchersOptions:
 
 
 def compare_searchers(
-    options: SearchersOptions, place: Place, watch: Watch, *, jobs: int | None = None, resume: bool = False
+    options: SearchersOptions,
+    place: RunLocation,
+    watch: ProgressListener,
+    *,
+    jobs: int | None = None,
+    resume: bool = False,
 ) -> Run:
     """Run every search and write what they found: tables, and a figure.
 
@@ -124,13 +131,15 @@ def compare_searchers(
 # -------------------------------------------------------------------------------------------------------- on the table
 
 
-def _on_table(options: SearchersOptions, place: Place, watch: Watch, jobs: int, began: float, *, resume: bool) -> Run:
+def _on_table(
+    options: SearchersOptions, place: RunLocation, watch: ProgressListener, jobs: int, began: float, *, resume: bool
+) -> Run:
     path = published() if options.on == TABLE else Path(options.on.partition(":")[2])
     table = ScheduleTable.read(path)
     noises = options.noises or table.noises
     about = {"data_fingerprint": _hashed(path), "table": dict(table.about)}
-    tabled = {noise: Tabled(table, noise) for noise in noises}
-    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=CHANGEABLE)
+    tabled = {noise: TableSurrogate(table, noise) for noise in noises}
+    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=MUTABLE_ON_RESUME)
     with run.locked():
         run.write_json(CONFIG, config)
         with ProcessPoolExecutor(jobs, initializer=_begin_process, initargs=(tabled,)) as pool:
@@ -165,11 +174,11 @@ def _restored(sampler: str, run: Run) -> Iterator[Trace]:
         yield Trace(sampler, noise, int(repeat), spent, errors)
 
 
-_TABLED: dict[str, Tabled] = {}
+_TABLED: dict[str, TableSurrogate] = {}
 """The models that this process searches on."""
 
 
-def _begin_process(tabled: dict[str, Tabled]) -> None:
+def _begin_process(tabled: dict[str, TableSurrogate]) -> None:
     _TABLED.update(tabled)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     threadpool_limits(1)
@@ -195,7 +204,9 @@ def _hashed(path: Path) -> str:
 # ------------------------------------------------------------------------------------------------------------- on data
 
 
-def _on_data(options: SearchersOptions, place: Place, watch: Watch, began: float, *, resume: bool) -> Run:
+def _on_data(
+    options: SearchersOptions, place: RunLocation, watch: ProgressListener, began: float, *, resume: bool
+) -> Run:
     noises = options.noises or NOISES
     training = TrainingOptions(
         options.on,
@@ -211,10 +222,10 @@ def _on_data(options: SearchersOptions, place: Place, watch: Watch, began: float
         "network": network_name(options.network, on.task.train),
         "data_fingerprint": on.fingerprint(),
     }
-    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=CHANGEABLE)
+    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=MUTABLE_ON_RESUME)
     with run.locked():
         run.write_json(CONFIG, config)
-        lasting = {name: value for name, value in config["options"].items() if name not in CHANGEABLE}
+        lasting = {name: value for name, value in config["options"].items() if name not in MUTABLE_ON_RESUME}
         searches = {
             (sampler, noise, repeat): Search(
                 options.plan(sampler, repeat, options.epochs),

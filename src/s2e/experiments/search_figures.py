@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2e.experiments.incumbent_curves import MeanTrace
-from s2e.plots.drawing import Style, legend, panels, settings
+from s2e.plots.drawing import legend, panels, settings
+from s2e.plots.styles import Style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -42,30 +42,35 @@ from s2e.experiments.schedule_table.build import NOISES
 from s2e.experiments.space_results import (
     Chosen,
     SearchedSet,
+    Winner,
+    Winners,
     differences,
     rows_by_set,
     single_spaces,
     spreadsheet,
     summary,
     training_rows,
+    winner_of,
     winner_rows,
 )
-from s2e.experiments.space_winners import Winner, Winners, winner_of
 from s2e.plots.drawing import rendered
+from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import Place, Watch, begin, ending
+from s2e.runs.session import RunLocation, begin, ending
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
-from s2e.studies.loop import Found, GenerationDone, Search, SearchPlan, epochs_left, search_schedules
+from s2e.studies.loop import Found, GenerationFinished, epochs_left, search_schedules
+from s2e.studies.plan import Search, SearchPlan
 from s2e.studies.storage import open_study
 from s2e.workflows.bench import TEST, TrainingOptions, bench, network_name
-from s2e.workflows.finished import Ledger
-from s2e.workflows.outcomes import Outcome, csv_text
+from s2e.workflows.finished import FinishedTrainings
+from s2e.workflows.outcomes import Outcome
+from s2e.workflows.progress import ProgressListener
 
 Labels = Mapping[str, NDArray[np.int64]]
 """(N,) the noisy labels of each noise setting."""
 
-CHANGEABLE = frozenset({"together"})
+MUTABLE_ON_RESUME = frozenset({"together"})
 """What may change when a run is continued: how many are trained at a time changes none of them."""
 
 
@@ -115,7 +120,7 @@ class SpacesOptions:
         )
 
 
-def compare_spaces(options: SpacesOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
+def compare_spaces(options: SpacesOptions, place: RunLocation, watch: ProgressListener, *, resume: bool = False) -> Run:
     """Search every space under every noise setting, test what was found, and write it all."""
     began = time.monotonic()
     on = bench(options.training_options(), options.noises, place.root, place.device)
@@ -130,7 +135,7 @@ def compare_spaces(options: SpacesOptions, place: Place, watch: Watch, *, resume
         "data_fingerprint": fingerprint(*noisy.values(), valid, test),
         "noise_rates": {noise: achieved_rate(data) for noise, data in noisy.items()},
     }
-    changeable = CHANGEABLE | (_unmentioned(place, options) if resume else set())
+    changeable = MUTABLE_ON_RESUME | (_unmentioned(place, options) if resume else set())
     run, config = begin("reproduce spaces", options, about, place, resume=resume, changeable=changeable)
     with run.locked():
         run.write_json(CONFIG, config)
@@ -159,7 +164,7 @@ def compare_spaces(options: SpacesOptions, place: Place, watch: Watch, *, resume
     return run
 
 
-def _unmentioned(place: Place, options: SpacesOptions) -> frozenset[str]:
+def _unmentioned(place: RunLocation, options: SpacesOptions) -> frozenset[str]:
     """Name `sets` where the run to continue says nothing of it: it is from before there were several, and has one."""
     run = Run(place.out)
     silent = run.exists and "sets" not in run.read_json(CONFIG)["options"]
@@ -175,7 +180,7 @@ def seed_of_set(seed: int, which: int) -> int:
 
 
 def _search(
-    task: Task, labels: Labels, options: SpacesOptions, run: Run, config: Mapping[str, Any], watch: Watch
+    task: Task, labels: Labels, options: SpacesOptions, run: Run, config: Mapping[str, Any], watch: ProgressListener
 ) -> tuple[list[Chosen], list[Winners]]:
     """Search every space under every noise setting in every set, some draws of all of them in one population at a time.
 
@@ -184,7 +189,7 @@ def _search(
     shape = (options.sets, len(options.noises), len(SPACES))
     generation = max(1, options.together // math.prod(shape))
     # Of how many sets a study is one, and how many are trained at a time, changes nothing in it.
-    lasting = {name: value for name, value in config["options"].items() if name not in CHANGEABLE | {"sets"}}
+    lasting = {name: value for name, value in config["options"].items() if name not in MUTABLE_ON_RESUME | {"sets"}}
     searches = {}
     for which, noise, space in itertools.product(range(options.sets), labels, SPACES):
         plan = SearchPlan.named(
@@ -200,7 +205,7 @@ def _search(
         study = open_study(config["storage"] or run.storage, name, lasting)
         searches[which, noise, space] = Search(plan, study, labels[noise])
 
-    def told(done: GenerationDone) -> None:
+    def told(done: GenerationFinished) -> None:
         """Tell of the best space and set under each noise setting: a figure for each search would be too many."""
         best = np.reshape(done.best, shape).max(axis=(0, 2))  # (noises,)
         watch.generation(replace(done, best=tuple(best.tolist())))
@@ -216,7 +221,7 @@ def _search(
 
 
 def _train_and_test(
-    task: Task, labels: Labels, found: Sequence[Chosen], options: SpacesOptions, run: Run, watch: Watch
+    task: Task, labels: Labels, found: Sequence[Chosen], options: SpacesOptions, run: Run, watch: ProgressListener
 ) -> list[list[Outcome]]:
     """Train what was found in each space from fresh seeds, with batches in a fresh order, and test it.
 
@@ -226,7 +231,7 @@ def _train_and_test(
     task = replace(task, seed=derive(fresh[0], "batches"))
     trainings = range(options.sets * options.seeds)
     entries = [(noise, space, number) for noise, space in found[0] for number in trainings]
-    ledger = Ledger.of(run)
+    ledger = FinishedTrainings.of(run)
     finished = {(one.noise, one.method, one.seed) for one in ledger.outcomes}
     missing = [entry for entry in entries if entry not in finished]
     parts = [missing[first : first + options.together] for first in range(0, len(missing), options.together)]

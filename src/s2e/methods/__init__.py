@@ -4,12 +4,7 @@ from s2e.errors import unknown_name
 from s2e.methods.coteaching import Coteaching
 from s2e.methods.coteaching_plus import CoteachingPlus
 from s2e.methods.decoupling import Decoupling
-from s2e.methods.forward_correction import (
-    ForwardCorrection,
-    check_transition,
-    default_percentile,
-    estimate_transition,
-)
+from s2e.methods.forward_correction import ForwardCorrection
 from s2e.methods.interface import (
     Batch,
     Method,
@@ -24,6 +19,7 @@ from s2e.methods.jocor import JoCoR
 from s2e.methods.mentornet import MentorNet
 from s2e.methods.reweight import Reweight
 from s2e.methods.standard import Standard
+from s2e.methods.transition import check_transition, default_percentile, estimate_transition
 
 METHODS: dict[str, Method] = {
     method.name: method

@@ -1,1 +1,1 @@
-"""."""
+"""Reference networks as factories, one file for each family."""

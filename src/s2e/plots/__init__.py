@@ -1,1 +1,1 @@
-"""."""
+"""Figures: one palette, numbers apart from drawings."""

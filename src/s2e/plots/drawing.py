@@ -9,13 +9,13 @@ import io
 import textwrap
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.workflows.outcomes import noise_title
+from s2e.plots.names import noise_title
+from s2e.plots.styles import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,28 +44,6 @@ _SETTINGS: dict[str, Any] = {
 
 _SAMPLE_LENGTH = 3.8
 """Length of the lines in the legend, in font sizes: long enough to tell the dashes apart."""
-
-
-@dataclass(frozen=True)
-class Style:
-    """How the line of a method is drawn.
-
-    Attributes:
-        color: as #RRGGBB.
-        dashes: lengths on and off, in line widths; none for a solid line.
-        width: in points.
-        layer: higher ones are drawn over lower ones.
-    """
-
-    color: str
-    dashes: tuple[float, ...] = ()
-    width: float = 1.3
-    layer: int = 3
-
-    @property
-    def linestyle(self) -> Literal["solid"] | tuple[float, tuple[float, ...]]:
-        """As matplotlib takes it."""
-        return (0, self.dashes) if self.dashes else "solid"
 
 
 def settings() -> AbstractContextManager[None]:

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from s2e.plots.figures import STYLES, style_of
+from s2e.plots.styles import STYLES, style_of
 
 Floats = NDArray[np.float64]
 

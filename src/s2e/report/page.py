@@ -16,6 +16,7 @@ from s2e._version import __version__
 from s2e.audit.run_audit import AuditedRun, audit_run
 from s2e.engine.curves import LAST_EPOCHS
 from s2e.errors import InvalidInput, S2EError
+from s2e.plots.names import display_name
 from s2e.report import formatting
 from s2e.report.charts import palette
 from s2e.report.figures import (
@@ -32,7 +33,6 @@ from s2e.report.run_numbers import RunNumbers, Score, read_numbers
 from s2e.report.search_story import SearchStory
 from s2e.report.summary import sentences
 from s2e.runs.directory import Run
-from s2e.workflows.outcomes import display_name
 
 MOST_CLASSES = 20
 """A matrix with more would not be read: the classes with the most mistakes are shown."""
@@ -176,7 +176,7 @@ def _search_figures(story: SearchStory) -> SearchFigures:
 
 
 def _audited(run: Run, numbers: RunNumbers) -> tuple[AuditedRun | None, str]:
-    """Judge the labels of a run, or say why they cannot be judged."""
+    """GenerationPruner the labels of a run, or say why they cannot be judged."""
     if numbers.command == "compare":
         what = "A comparison keeps no record of single samples, so that its labels cannot be judged"
         return None, f"{what}; a run of s2e search or s2e train does."
@@ -209,7 +209,7 @@ def _facts(run: RunNumbers) -> tuple[tuple[str, str], ...]:
     validated = {
         "clean": "labels that are trusted",
         "noisy": "labels as doubtful as the others",
-        "mended": "labels as doubtful as the others, mended",
+        "relabelled": "labels as doubtful as the others, relabelled",
     }.get(run.validation, "")
     trained = f"{options['epochs']} epochs, network {config['network']}"
     if run.command != "compare":

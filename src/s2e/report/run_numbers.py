@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from s2e.engine.curves import LAST_EPOCHS
 from s2e.errors import UnreadableData
 from s2e.methods import METHODS, Need
-from s2e.plots.figures import bands, keep_rate_curves
+from s2e.plots.names import display_name, noise_title
 from s2e.report.search_story import SearchStory, search_story
 from s2e.runs.directory import CONFIG, Run
-from s2e.workflows.finished import Ledger
-from s2e.workflows.outcomes import Outcome, display_name, noise_title, summarise
+from s2e.workflows.comparison_figures import bands, keep_rate_curves
+from s2e.workflows.finished import FinishedTrainings
+from s2e.workflows.outcomes import Outcome, summarise
 
 Floats = NDArray[np.float64]
 
@@ -107,7 +108,7 @@ class RunNumbers:
         command: what made it.
         config: its configuration.
         judged_on: the part its accuracies are of, "test" or "valid".
-        validation: "clean", "noisy" or "mended"; "" where the run does not say yet.
+        validation: "clean", "noisy" or "relabelled"; "" where the run does not say yet.
         samples: how many in each part.
         settings: one for each noise setting.
         finished: whether there is a result.
@@ -230,7 +231,7 @@ def _has_keep_rate(method: str) -> bool:
 
 
 def _compared(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[tuple[Setting, ...], str]:
-    outcomes = Ledger.of(run).outcomes
+    outcomes = FinishedTrainings.of(run).outcomes
     methods = list(dict.fromkeys(row["method"] for row in result.get("summary", ())))
     methods += [one.method for one in outcomes if one.method not in methods]
     outcomes = sorted(outcomes, key=lambda one: (methods.index(one.method), one.seed))

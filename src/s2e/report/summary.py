@@ -96,8 +96,8 @@ def _is_right(run: RunNumbers, share: str) -> str:
 def _judges(run: RunNumbers) -> str:
     """Say what the labels are worth that accuracies are judged by; nothing of test labels."""
     if _doubted(run):
-        mended = run.validation == "mended"
-        return f" (these labels are {'doubtful, but were mended first' if mended else 'as doubtful as the others'})"
+        relabelled = run.validation == "relabelled"
+        return f" (these labels are {'doubtful, but were relabelled first' if relabelled else 'as doubtful as the others'})"
     return "" if run.judged_on == "test" else " (whose labels are trusted)"
 
 

@@ -1,1 +1,1 @@
-"""."""
+"""The run directory: written atomically, read back, locked, resumed."""

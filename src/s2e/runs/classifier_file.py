@@ -7,52 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from s2e.data.samples import LabelledData
-from s2e.engine.batches import scaled
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.engine.inference import Classifier
+from s2e.errors import UnreadableData
 from s2e.networks.factories import reference_network
 from s2e.runs.directory import Run
 
 WEIGHTS = "model.safetensors"
-ROWS_AT_ONCE = 4096
-"""Samples in one batch of predictions."""
-
-
-@dataclass(frozen=True, eq=False)
-class Classifier:
-    """The networks of one trained member, which predict together.
-
-    Attributes:
-        networks: M modules in evaluation mode.
-        class_names: C names, in the order of the outputs.
-        sample_shape: of one input.
-    """
-
-    networks: tuple[nn.Module, ...]
-    class_names: tuple[str, ...]
-    sample_shape: tuple[int, ...]
-
-    @torch.no_grad()
-    def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Return every network's class probabilities, (M, N, C), of inputs as `LabelledData` holds them."""
-        if tuple(inputs.shape[1:]) != self.sample_shape:
-            raise InvalidInput(
-                f"`inputs` must be samples of shape {self.sample_shape}, as in training, but got {inputs.shape[1:]}."
-            )
-        parts = [
-            torch.stack([network(scaled(part)).softmax(dim=-1) for network in self.networks])
-            for part in torch.from_numpy(np.ascontiguousarray(inputs)).split(ROWS_AT_ONCE)
-        ]
-        together: NDArray[np.float32] = torch.cat(parts, dim=1)[..., : len(self.class_names)].numpy()
-        return together
 
 
 def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[str, Tensor]) -> None:

@@ -8,22 +8,20 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import optuna
 import torch
 
 from s2e._version import __version__
-from s2e.engine.task import Progress
 from s2e.errors import RunConflict
 from s2e.runs.directory import CONFIG, Run
-from s2e.studies.loop import GenerationDone
 from s2e.studies.storage import check_storage
 
 
 @dataclass(frozen=True)
-class Place:
+class RunLocation:
     """Where a command works; nothing here changes its result beyond rounding."""
 
     out: Path
@@ -32,46 +30,11 @@ class Place:
     storage: str | None = None
 
 
-class Watch(Protocol):
-    """Is told how a command goes along."""
-
-    def stage(self, name: str, epochs: int) -> None:
-        """Say that a part of the work begins which trains for so many epochs."""
-
-    def epoch(self, progress: Progress) -> None:
-        """Say that an epoch is done."""
-
-    def generation(self, done: GenerationDone) -> None:
-        """Say that a generation is done."""
-
-    def note(self, text: str) -> None:
-        """Say something in passing."""
-
-
-class Unwatched:
-    """A `Watch` for when nobody is: hears everything, says nothing."""
-
-    def stage(self, name: str, epochs: int) -> None:
-        """Say nothing."""
-
-    def epoch(self, progress: Progress) -> None:
-        """Say nothing."""
-
-    def generation(self, done: GenerationDone) -> None:
-        """Say nothing."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-
-UNWATCHED = Unwatched()
-
-
 def begin(
     command: str,
     options: Any,
     about: Mapping[str, Any],
-    place: Place,
+    place: RunLocation,
     *,
     resume: bool,
     changeable: Collection[str] = (),
@@ -132,3 +95,10 @@ def ending(device: torch.device, began: float) -> dict[str, Any]:
     """Where a command worked, and for how long since it began."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     return {"device": name, "seconds": round(time.monotonic() - began, 1)}
+
+
+def begun_with(out: Path, *, resume: bool) -> Mapping[str, Any]:
+    """Return the options of the run that is continued in a directory; none where a new one begins."""
+    run = Run(out)
+    options: Mapping[str, Any] = run.read_json(CONFIG).get("options", {}) if resume and run.exists else {}
+    return options

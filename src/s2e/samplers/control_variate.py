@@ -27,7 +27,7 @@ SEED = 0
 seed."""
 
 
-class Told(NamedTuple):
+class Observations(NamedTuple):
     """Points (n, D) and values (n,) of finished trials, as tuples so that they can be looked up."""
 
     points: tuple[tuple[float, ...], ...]
@@ -64,7 +64,7 @@ class CurveControl:
             raise InvalidInput(f"`draws` must be at least 2, but got {self.draws}.")
 
     def predict(
-        self, state: State, names: Sequence[str], points: ArrayLike, *, generation: int, earlier: Told
+        self, state: State, names: Sequence[str], points: ArrayLike, *, generation: int, earlier: Observations
     ) -> Control | None:
         """Return what earlier trials say about points (K, D) of a generation, and about draws from its distribution.
 

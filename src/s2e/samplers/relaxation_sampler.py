@@ -17,7 +17,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
 from s2e.errors import InvalidInput, unknown_name
-from s2e.samplers.control_variate import CurveControl, Told
+from s2e.samplers.control_variate import CurveControl, Observations
 from s2e.samplers.relaxation import STEPS, Layout, Settings, State, advance, transport
 from s2e.samplers.study_view import check_single_objective, complete, seeds, uniform
 
@@ -141,16 +141,18 @@ class RelaxationSampler(BaseSampler):
         sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         state = State.uniform(Layout(simplex=len(self.simplex), boxed=len(space) - len(self.simplex)))
         usable = [trial for trial in complete(study) if _is_usable(trial, space)]
-        before = Told((), ())
+        before = Observations((), ())
         for number, trials in groupby(usable, key=lambda trial: trial.number // self.generation):
             if number >= generation:
                 break
             told = _told(list(trials), space, sign)
             state = self._stepped(state, tuple(space), number, told, before)
-            before = Told(before.points + told.points, before.values + told.values)
+            before = Observations(before.points + told.points, before.values + told.values)
         return Snapshot(tuple(space), state)
 
-    def _stepped(self, state: State, names: tuple[str, ...], generation: int, told: Told, before: Told) -> State:
+    def _stepped(
+        self, state: State, names: tuple[str, ...], generation: int, told: Observations, before: Observations
+    ) -> State:
         """Move θ by what one generation told, all generations before it being known."""
         if self.control is None:
             return advance(state, told.points, told.values, step=self.step, settings=self.settings)
@@ -169,8 +171,8 @@ def _controlled_step(
     theta: tuple[float, ...],
     names: tuple[str, ...],
     generation: int,
-    told: Told,
-    before: Told,
+    told: Observations,
+    before: Observations,
 ) -> tuple[float, ...]:
     """θ after a generation. The model is fitted once, not anew for each trial of every later generation.
 
@@ -182,9 +184,9 @@ def _controlled_step(
     return tuple(advance(state, told.points, told.values, step=step, settings=settings, control=model).theta)
 
 
-def _told(trials: Sequence[FrozenTrial], space: Mapping[str, FloatDistribution], sign: float) -> Told:
+def _told(trials: Sequence[FrozenTrial], space: Mapping[str, FloatDistribution], sign: float) -> Observations:
     """Points and values, to be minimised, of usable trials."""
-    return Told(
+    return Observations(
         tuple(tuple(_coordinate(trial.params[name], space[name]) for name in space) for trial in trials),
         tuple(sign * trial.values[0] for trial in trials),
     )

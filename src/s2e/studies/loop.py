@@ -20,16 +20,16 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.engine.curves import Curves
-from s2e.engine.task import VALIDATION, Member, Progress, Task
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.training import Trainer
 from s2e.errors import InvalidInput
-from s2e.methods import Method, Need
-from s2e.samplers import Algorithm, algorithm
+from s2e.methods import Need
 from s2e.samplers.curve_model import CurveModel, landmarks
 from s2e.samplers.study_view import complete
-from s2e.schedules.spaces import Space, space
+from s2e.schedules.spaces import Space
 from s2e.seeds import derive
-from s2e.studies.pruning import Judge
+from s2e.studies.plan import Search, SearchPlan
+from s2e.studies.pruning import GenerationPruner
 from s2e.studies.storage import drafted
 
 ENOUGH_TO_EXPECT = 12
@@ -41,70 +41,11 @@ FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 TRAINED = "validation_accuracy"
 """Attribute of a trial that holds its validation accuracy after every epoch it was trained for."""
 
-Stop = Callable[[Progress], Collection[int]]
+Stop = Callable[[EpochFinished], Collection[int]]
 """Is asked after every epoch and names the members, by their places, that train no further."""
 
 Train = Callable[[Sequence[Member], Stop], Curves]
 """Trains members side by side and returns what happened by epoch, in their order."""
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """What a search is, apart from the data and the networks.
-
-    Attributes:
-        space: the family of schedules.
-        algorithm: how points are asked, and who is stopped early.
-        trials: how many full trainings to spend; as many schedules are trained, and more where some are stopped early.
-        generation: K, how many of them are asked, trained and told together.
-        learning_rate: of every member.
-        seed: decides the points and the networks' initial weights.
-    """
-
-    space: Space
-    algorithm: Algorithm
-    trials: int = 60
-    generation: int = 6
-    learning_rate: float = 1e-3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "generation"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
-
-    @classmethod
-    def named(
-        cls,
-        family: str,
-        sampler: str,
-        *,
-        epochs: int,
-        trials: int,
-        generation: int,
-        learning_rate: float = 1e-3,
-        seed: int = 0,
-    ) -> SearchPlan:
-        """Return the plan of a search whose space and sampler are given by their names."""
-        known = space(family)
-        return cls(known, algorithm(sampler, known, epochs, generation), trials, generation, learning_rate, seed)
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """One search among several that are trained together.
-
-    Attributes:
-        plan: what is searched and how.
-        study: minimised; a fresh one or one begun with the same task and plan.
-        labels: (N,) the labels it is for; None for those of the training data.
-        method: the method it is for; None for the task's.
-    """
-
-    plan: SearchPlan
-    study: optuna.Study
-    labels: NDArray[np.int64] | None = None
-    method: Method | None = None
 
 
 @dataclass(frozen=True)
@@ -125,8 +66,8 @@ class Found:
 
 
 @dataclass(frozen=True)
-class GenerationDone:
-    """Told after every generation: trials finished of all, how many a generation, the best accuracy of each search."""
+class GenerationFinished:
+    """Observations after every generation: trials finished of all, how many a generation, the best accuracy of each search."""
 
     finished: int
     trials: int
@@ -145,8 +86,8 @@ def search_schedule(
     plan: SearchPlan,
     study: optuna.Study,
     *,
-    on_generation: Callable[[GenerationDone], None] | None = None,
-    on_epoch: Callable[[Progress], None] | None = None,
+    on_generation: Callable[[GenerationFinished], None] | None = None,
+    on_epoch: Callable[[EpochFinished], None] | None = None,
 ) -> Found:
     """Run the study up to `plan.trials` finished trials and return the best; continues a study begun before.
 
@@ -165,8 +106,8 @@ def search_schedules(
     task: Task,
     searches: Sequence[Search],
     *,
-    on_generation: Callable[[GenerationDone], None] | None = None,
-    on_epoch: Callable[[Progress], None] | None = None,
+    on_generation: Callable[[GenerationFinished], None] | None = None,
+    on_epoch: Callable[[EpochFinished], None] | None = None,
 ) -> list[Found]:
     """Run several studies to their ends, a generation of each in one population, and return the best of each.
 
@@ -191,7 +132,7 @@ def run_generations(
     epochs: int,
     searches: Sequence[Search],
     *,
-    on_generation: Callable[[GenerationDone], None] | None = None,
+    on_generation: Callable[[GenerationFinished], None] | None = None,
 ) -> None:
     """Run several studies to their ends: ask a generation of each, train all of them together, tell each its own."""
     while any(generation := [next_generation(search, epochs) for search in searches]):
@@ -206,16 +147,16 @@ def run_generations(
             on_generation(_standing(searches, epochs))
 
 
-def _judge(search: Search, trials: Sequence[FrozenTrial]) -> Judge | None:
+def _judge(search: Search, trials: Sequence[FrozenTrial]) -> GenerationPruner | None:
     how = search.plan.algorithm
-    return None if how.pruner is None else Judge(search.study, trials, how.pruner, how.rungs)
+    return None if how.pruner is None else GenerationPruner(search.study, trials, how.pruner, how.rungs)
 
 
-def _stopping(judges: Sequence[Judge | None], owners: NDArray[np.int64], firsts: NDArray[np.int64]) -> Stop:
+def _stopping(judges: Sequence[GenerationPruner | None], owners: NDArray[np.int64], firsts: NDArray[np.int64]) -> Stop:
     """Ask every search's judge about its own members."""
 
-    def stop(progress: Progress) -> list[int]:
-        at = np.array(progress.places)
+    def stop(progress: EpochFinished) -> list[int]:
+        at = np.array(progress.indices)
         trained = progress.curves.epochs == progress.epoch  # the others have been stopped before
         stopped: list[int] = []
         for which, judge in enumerate(judges):
@@ -230,8 +171,8 @@ def _stopping(judges: Sequence[Judge | None], owners: NDArray[np.int64], firsts:
     return stop
 
 
-def _standing(searches: Sequence[Search], epochs: int) -> GenerationDone:
-    return GenerationDone(
+def _standing(searches: Sequence[Search], epochs: int) -> GenerationFinished:
+    return GenerationFinished(
         int(sum(cost(search.study, epochs) for search in searches)),
         sum(search.plan.trials for search in searches),
         sum(search.plan.generation for search in searches),
@@ -339,7 +280,7 @@ def attribute_of(evaluated: str) -> str:
     return TRAINED if evaluated == VALIDATION else f"accuracy_{evaluated}"
 
 
-def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], curves: Curves, judge: Judge | None) -> None:
+def _tell(study: optuna.Study, trials: Sequence[FrozenTrial], curves: Curves, judge: GenerationPruner | None) -> None:
     """Score each member by its validation error; one that diverged is scored worst, with an error of 1.
 
     Accuracies on other data sets that the task evaluates are written beside, and count for nothing.

@@ -18,7 +18,7 @@ from s2e.engine.task import VALIDATION
 from s2e.studies.storage import REPORTED, drafted
 
 
-class Judge:
+class GenerationPruner:
     """Decides who of one search's members in a generation trains on.
 
     Members are judged in the order of their trials, each against those judged before it at the same epoch, here and in

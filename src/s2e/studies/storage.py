@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from s2e.errors import RunConflict, UnreadableData
 
-CHANGEABLE = frozenset({"trials", "baselines", "restarts"})
+MUTABLE_ON_RESUME = frozenset({"trials", "baselines", "restarts"})
 """Settings that may change when a search is continued: they decide how long it goes on and what comes after it."""
 
 REPORTED = "completed_rung_"
@@ -34,7 +34,7 @@ _OPEN: weakref.WeakValueDictionary[tuple[object, ...], BaseStorage] = weakref.We
 """Storages by what they are, for as long as a study of theirs is in use."""
 
 
-class OnePieceStorage(RDBStorage):
+class AtomicTrialStorage(RDBStorage):
     """Optuna's relational storage, which writes a trial twice: whole when it is created, whole when it is finished.
 
     Optuna's own looks every parameter of a new trial up among those of its study, reads a running trial again before
@@ -206,7 +206,7 @@ def _opened(url: str) -> BaseStorage:
         key = _identity(url)
         storage = None if key is None else _OPEN.get(key)
         if storage is None:
-            backend = OnePieceStorage(url)
+            backend = AtomicTrialStorage(url)
             storage = optuna.storages.get_storage(backend)
             weakref.finalize(storage, _close, backend.engine, os.getpid())
             if key is not None:
@@ -275,11 +275,11 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> o
     opened = None if storage is None else _opened(storage)
     with quiet_optuna():
         study = optuna.create_study(storage=opened, study_name=name, direction="minimize", load_if_exists=True)
-    lasting = {key: value for key, value in settings.items() if key not in CHANGEABLE}
+    lasting = {key: value for key, value in settings.items() if key not in MUTABLE_ON_RESUME}
     begun_with = study.user_attrs.get("settings")
     if begun_with is None:
         study.set_user_attr("settings", lasting)
-    elif {key: value for key, value in begun_with.items() if key not in CHANGEABLE} != lasting:
+    elif {key: value for key, value in begun_with.items() if key not in MUTABLE_ON_RESUME} != lasting:
         raise RunConflict(f"the study {name!r} at {storage} was made with other settings; use another storage or name.")
     return study
 

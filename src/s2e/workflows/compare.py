@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.audit.relabelling import mended, with_validation_labels
+from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.data import loading
 from s2e.data.noise import parse_noise
 from s2e.data.preparing import DataOptions, Prepared, corrupt_and_split
@@ -29,19 +29,22 @@ from s2e.engine.task import VALIDATION, Member, Task, Trained
 from s2e.engine.two_stage import populations_needed, train_in_stages
 from s2e.errors import InvalidInput
 from s2e.methods import Need, Standard
-from s2e.plots.figures import figure_files
+from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import Place, Watch, begin, ending
+from s2e.runs.session import RunLocation, begin, begun_with, ending
 from s2e.seeds import derive
-from s2e.studies.generation_size import AUTO, Generation, Pace, begun_with, paced, picked
-from s2e.studies.loop import Found, Search, SearchPlan, epochs_left, search_schedules
+from s2e.studies.generation_size import AUTO, Generation, Pace, paced, picked
+from s2e.studies.loop import Found, epochs_left, search_schedules
+from s2e.studies.plan import Search, SearchPlan
 from s2e.studies.storage import open_study
 from s2e.workflows.bench import TEST, TrainingOptions, network_name, task_of
-from s2e.workflows.entrants import ALL, Contestant, Setting, taking_part
-from s2e.workflows.finished import Ledger
-from s2e.workflows.outcomes import Outcome, csv_text, curve_rows, result_rows, summarise
+from s2e.workflows.comparison_figures import figure_files
+from s2e.workflows.entrants import ALL, Entrant, Setting, taking_part
+from s2e.workflows.finished import FinishedTrainings
+from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
+from s2e.workflows.progress import ProgressListener
 
-CHANGEABLE = frozenset({"methods"})
+MUTABLE_ON_RESUME = frozenset({"methods"})
 """What may change when a comparison is continued: more methods may join those that are finished."""
 
 LONGEST_NOISE = 60
@@ -125,14 +128,14 @@ class Group:
     settings: list[Setting]
 
 
-def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
+def compare(options: CompareOptions, place: RunLocation, watch: ProgressListener, *, resume: bool = False) -> Run:
     """Train every method from every seed on every noise setting, and write what came of it."""
     began = time.monotonic()
     narrowest = _pace(options, min)  # refuses a generation that is none before data are read
     settings = _settings(options, place)
-    contestants, left_out = taking_part(options.methods, settings, told=options.noise_rate)
+    entrants, left_out = taking_part(options.methods, settings, told=options.noise_rate)
     groups = _groups(options, settings, place)
-    searched = [contestant for contestant in contestants if contestant.searched]
+    searched = [entrant for entrant in entrants if entrant.searched]
     _plan(options, narrowest, searched)  # refuses bad names and numbers before anything is measured
     pace = _pace(options, partial(_picked, options, groups, searched), begun_with(place.out, resume=resume))
     plan, stage = _plan(options, pace, searched), "search"
@@ -145,20 +148,20 @@ def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool
         "data_fingerprint": fingerprint(*(part for one in settings for part in _parts(one))),
         "noise_rates": {one.noise: one.prepared.noise_rate for one in reversed(settings)},
     }
-    run, config = begin("compare", options, about, place, resume=resume, changeable=CHANGEABLE)
+    run, config = begin("compare", options, about, place, resume=resume, changeable=MUTABLE_ON_RESUME)
     with run.locked():
         run.write_json(CONFIG, config)
-        ledger = Ledger.of(run)
-        given = [contestant for contestant in contestants if not contestant.searched]
-        schedule_of: dict[tuple[str, str], Found] = {}  # by noise setting and contestant
+        ledger = FinishedTrainings.of(run)
+        given = [entrant for entrant in entrants if not entrant.searched]
+        schedule_of: dict[tuple[str, str], Found] = {}  # by noise setting and entrant
         for group in groups:
             _train(group, given, options, ledger, watch, schedule_of)
             if plan is not None:
                 schedule_of |= _search(group, searched, options, plan, stage, run, config, watch)
             _train(group, searched, options, ledger, watch, schedule_of)
-        _write(run, ledger.in_order(contestants, options.noises), ledger.transitions, schedule_of)
+        _write(run, ledger.in_order(entrants, options.noises), ledger.transitions, schedule_of)
         result = {
-            "summary": summarise(ledger.in_order(contestants, options.noises)),
+            "summary": summarise(ledger.in_order(entrants, options.noises)),
             "judged_on": _judged_on(groups[0].task),
             "validation": settings[0].prepared.validation,
             "epochs": options.epochs,
@@ -179,7 +182,7 @@ def compare(options: CompareOptions, place: Place, watch: Watch, *, resume: bool
 # ---------------------------------------------------------------------------------------------------- what is compared
 
 
-def _settings(options: CompareOptions, place: Place) -> list[Setting]:
+def _settings(options: CompareOptions, place: RunLocation) -> list[Setting]:
     """Draw every noise setting once for each seed."""
     source = loading.load(options.data, place.root, label=options.label, id_column=options.id_column)
     return [
@@ -189,7 +192,7 @@ def _settings(options: CompareOptions, place: Place) -> list[Setting]:
     ]
 
 
-def _groups(options: CompareOptions, settings: Sequence[Setting], place: Place) -> list[Group]:
+def _groups(options: CompareOptions, settings: Sequence[Setting], place: RunLocation) -> list[Group]:
     """Put settings over the same inputs, true labels and validation together: all of them where validation is clean."""
     together: dict[tuple[bytes | None, ...], list[Setting]] = {}
     for one in settings:
@@ -199,7 +202,7 @@ def _groups(options: CompareOptions, settings: Sequence[Setting], place: Place) 
     return [Group(_task(options, own[0].prepared, place), own) for own in together.values()]
 
 
-def _task(options: CompareOptions, prepared: Prepared, place: Place) -> Task:
+def _task(options: CompareOptions, prepared: Prepared, place: RunLocation) -> Task:
     task = task_of(options.training_options(), prepared, place.device, order="comparison")
     test = prepared.splits.test
     return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
@@ -211,25 +214,23 @@ def _pace(
     return paced(options.generation, options.trials, rounds=ROUNDS, pick=pick, begun=begun)
 
 
-def _picked(
-    options: CompareOptions, groups: Sequence[Group], contestants: Sequence[Contestant], sizes: Sequence[int]
-) -> int:
+def _picked(options: CompareOptions, groups: Sequence[Group], entrants: Sequence[Entrant], sizes: Sequence[int]) -> int:
     """Pick a generation by the group that searches most at a time; the narrowest where nothing is searched."""
-    group = max(groups, key=lambda group: len(_searched(group, contestants)))
+    group = max(groups, key=lambda group: len(_searched(group, entrants)))
     everything = schedules.constant(1.0, options.epochs)
     kinds = [
-        Member(everything, 0, options.learning_rate, setting.prepared.splits.train.labels, contestant.method)
-        for setting, contestant in _searched(group, contestants)
+        Member(everything, 0, options.learning_rate, setting.prepared.splits.train.labels, entrant.method)
+        for setting, entrant in _searched(group, entrants)
     ]
     return picked(group.task, kinds, sizes) if kinds else sizes[0]
 
 
-def _searched(group: Group, contestants: Sequence[Contestant]) -> list[tuple[Setting, Contestant]]:
+def _searched(group: Group, entrants: Sequence[Entrant]) -> list[tuple[Setting, Entrant]]:
     """Return what schedules are searched for, side by side: each noise setting on its first draw."""
-    return [(setting, contestant) for setting in group.settings if setting.draw == 0 for contestant in contestants]
+    return [(setting, entrant) for setting in group.settings if setting.draw == 0 for entrant in entrants]
 
 
-def _plan(options: CompareOptions, pace: Pace, searched: Sequence[Contestant]) -> SearchPlan | None:
+def _plan(options: CompareOptions, pace: Pace, searched: Sequence[Entrant]) -> SearchPlan | None:
     if not searched:
         return None
     return SearchPlan.named(
@@ -248,32 +249,29 @@ def _plan(options: CompareOptions, pace: Pace, searched: Sequence[Contestant]) -
 
 def _train(
     group: Group,
-    contestants: Sequence[Contestant],
+    entrants: Sequence[Entrant],
     options: CompareOptions,
-    ledger: Ledger,
-    watch: Watch,
+    ledger: FinishedTrainings,
+    watch: ProgressListener,
     schedule_of: Mapping[tuple[str, str], Found],
 ) -> None:
     """Train what is not finished yet, everything in one population, and write what is finished as soon as it is."""
     entries = [
-        (setting, contestant)
-        for contestant in contestants
-        for setting in group.settings
-        if ledger.lacks(setting, contestant)
+        (setting, entrant) for entrant in entrants for setting in group.settings if ledger.lacks(setting, entrant)
     ]
     if not entries:
         return
     members = [
         Member(
-            _schedule(setting, contestant, options, schedule_of),
+            _schedule(setting, entrant, options, schedule_of),
             derive(options.seed, "compared", setting.draw),
             options.learning_rate,
             setting.prepared.splits.train.labels,
-            contestant.method,
+            entrant.method,
         )
-        for setting, contestant in entries
+        for setting, entrant in entries
     ]
-    names = list(dict.fromkeys(contestant.name for _, contestant in entries))
+    names = list(dict.fromkeys(entrant.name for _, entrant in entries))
     stage = ", ".join(names) if len(names) <= NAMED_IN_A_STAGE else f"{len(names)} methods"
     watch.stage(stage, populations_needed(group.task, members) * options.epochs)
 
@@ -283,8 +281,8 @@ def _train(
 
     trained, as_trained = train_in_stages(group.task, members, on_epoch=watch.epoch, on_first=keep)
     matrices = {
-        f"{setting.noise}/{contestant.name}/{setting.draw}": member.transition
-        for (setting, contestant), member in zip(entries, as_trained, strict=True)
+        f"{setting.noise}/{entrant.name}/{setting.draw}": member.transition
+        for (setting, entrant), member in zip(entries, as_trained, strict=True)
         if member.transition is not None
     }
     ledger.add(list(_outcomes(group.task, entries, as_trained, trained)), matrices)
@@ -292,28 +290,28 @@ def _train(
 
 def _schedule(
     setting: Setting,
-    contestant: Contestant,
+    entrant: Entrant,
     options: CompareOptions,
     schedule_of: Mapping[tuple[str, str], Found],
 ) -> NDArray[np.float64]:
     """Return the keep rates: searched, made from the noise rate, or all of the samples."""
-    if contestant.searched:
-        return schedule_of[setting.noise, contestant.name].schedule
+    if entrant.searched:
+        return schedule_of[setting.noise, entrant.name].schedule
     rate = setting.prepared.noise_rate if options.noise_rate is None else options.noise_rate
-    if Need.SCHEDULE in contestant.method.needs and rate is not None:
+    if Need.SCHEDULE in entrant.method.needs and rate is not None:
         return schedules.coteaching(rate, options.epochs)
     return schedules.constant(1.0, options.epochs)
 
 
 def _search(
     group: Group,
-    contestants: Sequence[Contestant],
+    entrants: Sequence[Entrant],
     options: CompareOptions,
     plan: SearchPlan,
     stage: str,
     run: Run,
     config: Mapping[str, Any],
-    watch: Watch,
+    watch: ProgressListener,
 ) -> dict[tuple[str, str], Found]:
     """Search the schedule of every noise setting on its first draw, a generation of all of them in one population.
 
@@ -321,16 +319,19 @@ def _search(
     """
     task = replace(group.task, evaluate={VALIDATION: group.task.evaluate[VALIDATION]})
     searches = {}
-    for setting, contestant in _searched(group, contestants):
-        name = f"{config['study']}/{setting.noise}/{contestant.name}"
-        lasting = {key: value for key, value in config["options"].items() if key not in CHANGEABLE}
+    for setting, entrant in _searched(group, entrants):
+        name = f"{config['study']}/{setting.noise}/{entrant.name}"
+        lasting = {key: value for key, value in config["options"].items() if key not in MUTABLE_ON_RESUME}
         study = open_study(config["storage"] or run.storage, name, lasting)
         labels = setting.prepared.splits.train.labels
-        searches[setting.noise, contestant.name] = Search(plan, study, labels, contestant.method)
+        searches[setting.noise, entrant.name] = Search(plan, study, labels, entrant.method)
     if not searches:
         return {}
     if group.settings[0].prepared.validation == "noisy":  # then the group is one setting
-        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, watch=watch)
+        watch.stage("relabelling validation", task.epochs)
+        labels = relabelled_validation(
+            task, learning_rate=options.learning_rate, seed=options.seed, on_epoch=watch.epoch
+        )
         task = with_validation_labels(task, labels)
     watch.stage(stage, epochs_left(list(searches.values()), options.epochs))
     found = search_schedules(task, list(searches.values()), on_generation=watch.generation, on_epoch=watch.epoch)
@@ -338,13 +339,13 @@ def _search(
 
 
 def _outcomes(
-    task: Task, entries: Sequence[tuple[Setting, Contestant]], members: Sequence[Member], trained: Trained
+    task: Task, entries: Sequence[tuple[Setting, Entrant]], members: Sequence[Member], trained: Trained
 ) -> Iterator[Outcome]:
     curves, judged_on = trained.curves, _judged_on(task)
-    for place, ((setting, contestant), member) in enumerate(zip(entries, members, strict=True)):
+    for place, ((setting, entrant), member) in enumerate(zip(entries, members, strict=True)):
         yield Outcome(
             noise=setting.noise,
-            method=contestant.name,
+            method=entrant.name,
             seed=setting.draw,
             judged_on=judged_on,
             accuracy=curves.accuracy[judged_on][place],
@@ -353,7 +354,7 @@ def _outcomes(
             label_precision=curves.label_precision[place],
             kept=curves.kept[place],
             loss=curves.loss[place],
-            keep_rates=member.schedule if Need.SCHEDULE in contestant.method.needs else None,
+            keep_rates=member.schedule if Need.SCHEDULE in entrant.method.needs else None,
             diverged=bool(curves.diverged[place]),
         )
 

@@ -12,7 +12,7 @@ from s2e.networks.factories import default_network
 
 ALL = "all"
 SEARCHED = "s2e"
-"""Name of the contestant whose schedule is searched: `s2e` for Co-teaching's, `s2e:METHOD` for another method's."""
+"""Name of the entrant whose schedule is searched: `s2e` for Co-teaching's, `s2e:METHOD` for another method's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Entrant:
     """A method under its name in the comparison, with a schedule that is searched or made from a noise rate."""
 
     name: str
@@ -35,7 +35,7 @@ class Contestant:
 
 def taking_part(
     names: Sequence[str], settings: Sequence[Setting], *, told: float | None
-) -> tuple[list[Contestant], list[dict[str, str]]]:
+) -> tuple[list[Entrant], list[dict[str, str]]]:
     """Return who takes part, and of `all` who cannot and why; a method that was named must be able to.
 
     Args:
@@ -49,10 +49,10 @@ def taking_part(
     wanted = [other for name in names for other in (everyone if name == ALL else [name])]
     able, left_out = [], []
     for name in dict.fromkeys(wanted):
-        contestant = _contestant(name, like)
-        reason = _missing(contestant, settings, told)
+        entrant = _contestant(name, like)
+        reason = _missing(entrant, settings, told)
         if reason is None:
-            able.append(contestant)
+            able.append(entrant)
         elif name not in names:  # it came with `all`
             left_out.append({"method": name, "reason": reason})
         else:
@@ -60,24 +60,24 @@ def taking_part(
     return able, left_out
 
 
-def _contestant(name: str, like: str) -> Contestant:
+def _contestant(name: str, like: str) -> Entrant:
     first, colon, base = name.partition(":")
     if first != SEARCHED:
         if name not in METHODS:
             raise unknown_name("methods", name, [ALL, *METHODS, SEARCHED, f"{SEARCHED}:METHOD"])
-        return Contestant(name, method(name, like))
+        return Entrant(name, method(name, like))
     base = base if colon else "coteaching"
     if base not in SEARCHABLE:
         raise unknown_name("methods", name, [f"{SEARCHED}:{each}" for each in SEARCHABLE])
-    return Contestant(name, method(base, like), searched=True)
+    return Entrant(name, method(base, like), searched=True)
 
 
-def _missing(contestant: Contestant, settings: Sequence[Setting], told: float | None) -> str | None:
-    """Say what a contestant needs and these data do not give."""
-    needs = contestant.method.needs
+def _missing(entrant: Entrant, settings: Sequence[Setting], told: float | None) -> str | None:
+    """Say what a entrant needs and these data do not give."""
+    needs = entrant.method.needs
     if Need.CLEAN_SAMPLES in needs and any(one.prepared.validation != "clean" for one in settings):
         return f"needs {Need.CLEAN_SAMPLES.value}; give some with --validation FILE.npz"
     knows_rate = told is not None or all(one.prepared.noise_rate is not None for one in settings)
-    if Need.SCHEDULE in needs and not contestant.searched and not knows_rate:
+    if Need.SCHEDULE in needs and not entrant.searched and not knows_rate:
         return "needs a noise rate to make its schedule from; give your guess with --noise-rate, or search with s2e"
     return None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from s2e.errors import UnreadableData
 from s2e.runs.directory import Run
-from s2e.workflows.entrants import Contestant, Setting
+from s2e.workflows.entrants import Entrant, Setting
 from s2e.workflows.outcomes import Outcome, arrays, from_arrays
 
 OUTCOMES = "outcomes.npz"
@@ -19,7 +19,7 @@ MATRIX = "transition/"
 
 
 @dataclass(eq=False)
-class Ledger:
+class FinishedTrainings:
     """The trainings that are finished.
 
     Attributes:
@@ -33,7 +33,7 @@ class Ledger:
     transitions: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run) -> Ledger:
+    def of(cls, run: Run) -> FinishedTrainings:
         """Open what an earlier process left."""
         stored = run.read_arrays(OUTCOMES)
         if not stored:
@@ -46,9 +46,9 @@ class Ledger:
             where = str(run.path / OUTCOMES)
             raise UnreadableData(f"{where!r} could not be read: there is no {missing} in it.") from missing
 
-    def lacks(self, setting: Setting, contestant: Contestant) -> bool:
+    def lacks(self, setting: Setting, entrant: Entrant) -> bool:
         """Tell whether a training is still to be done."""
-        return (setting.noise, contestant.name, setting.draw) not in map(_training, self.outcomes)
+        return (setting.noise, entrant.name, setting.draw) not in map(_training, self.outcomes)
 
     def add(self, outcomes: Sequence[Outcome], transitions: Mapping[str, NDArray[np.float64]]) -> None:
         """Write more finished trainings; what is there already stays."""
@@ -58,12 +58,12 @@ class Ledger:
         matrices = {f"{MATRIX}{name}": matrix for name, matrix in self.transitions.items()}
         self.run.write_arrays(OUTCOMES, {**arrays(self.outcomes), **matrices})
 
-    def in_order(self, contestants: Sequence[Contestant], noises: Sequence[str]) -> list[Outcome]:
+    def in_order(self, entrants: Sequence[Entrant], noises: Sequence[str]) -> list[Outcome]:
         """Return the outcomes by noise setting, method and seed, in the order they were asked for.
 
         Methods that were asked for only before the comparison was continued come last.
         """
-        asked = [contestant.name for contestant in contestants]
+        asked = [entrant.name for entrant in entrants]
         names = list(dict.fromkeys([*asked, *(one.method for one in self.outcomes)]))
         return sorted(self.outcomes, key=lambda one: (noises.index(one.noise), names.index(one.method), one.seed))
 

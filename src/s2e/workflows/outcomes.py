@@ -5,12 +5,9 @@ Letters: A outcomes, T epochs. Epochs count from 0, as t does in R(t).
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -21,40 +18,9 @@ from s2e.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 
-_DISPLAY_NAMES = {
-    "standard": "Standard",
-    "decoupling": "Decoupling",
-    "f-correction": "F-correction",
-    "mentornet": "MentorNet",
-    "coteaching": "Co-teaching",
-    "coteaching+": "Co-teaching+",
-    "reweight": "Reweight",
-    "jocor": "JoCoR",
-    "s2e": "S2E",
-}
 
 _TEXTS = ("noise", "method", "judged_on")
 _CURVES = ("accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss")
-
-
-def display_name(method: str) -> str:
-    """Return how a method is written for readers: `coteaching+` is Co-teaching+, `s2e:jocor` is S2E (JoCoR)."""
-    name, _, searched = method.partition(":")
-    shown = _DISPLAY_NAMES.get(name, name)
-    return f"{shown} ({display_name(searched)})" if searched else shown
-
-
-def noise_title(noise: str) -> str:
-    """Return a noise setting in plain words: `pair:0.45` is "pair noise, 45%"."""
-    kind, _, value = noise.partition(":")
-    if kind == "none":
-        return "labels as given"
-    if not value:
-        return f"{kind} noise"
-    try:
-        return f"{kind} noise, {100 * float(value):.4g}%"
-    except ValueError:
-        return f"{kind} noise, {PurePath(value).name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,24 +154,6 @@ def curve_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
         for outcome in outcomes
         for epoch in range(len(outcome.accuracy))
     ]
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as comma-separated text under a header; numbers to six places, nothing where there is no value."""
-    if not rows:
-        return ""
-    text = io.StringIO()
-    table = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        table.writerow({name: _cell(value) for name, value in row.items()})
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else round(float(value), 6)
-    return value  # None is written as nothing
 
 
 # To one .npz file and back

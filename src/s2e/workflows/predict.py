@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from s2e.data.input_readers import ENCODING, encoding_from_json
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.runs.classifier_file import read_classifier
+from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import Run
-from s2e.workflows.outcomes import csv_text
 
 
 @dataclass(frozen=True, eq=False)

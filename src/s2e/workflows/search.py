@@ -14,28 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.audit.relabelling import mended, with_validation_labels
+from s2e.audit.evidence import records_of
+from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.audit.run_audit import RECORDS
 from s2e.data.input_readers import ENCODING, OfArrays
 from s2e.data.noise import read_matrix
 from s2e.data.preparing import Prepared, prepare
 from s2e.data.samples import fingerprint
 from s2e.engine.curves import LAST_EPOCHS
-from s2e.engine.restarts import Contender, Final, train_contenders
+from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
 from s2e.engine.task import VALIDATION, Task
 from s2e.engine.two_stage import populations_needed
 from s2e.errors import InvalidInput
 from s2e.methods import Need, check_transition, method
 from s2e.runs.classifier_file import write_classifier
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import Place, Watch, begin, ending
+from s2e.runs.session import RunLocation, begin, begun_with, ending
 from s2e.seeds import derive
-from s2e.studies.generation_size import AUTO, ROUNDS_OF_A_SEARCH, Generation, Pace, begun_with, paced, picked_for
-from s2e.studies.loop import Search, SearchPlan, epochs_left, search_schedule
-from s2e.studies.storage import CHANGEABLE, open_study
+from s2e.studies.generation_size import AUTO, DEFAULT_GENERATIONS, Generation, Pace, paced, picked_for
+from s2e.studies.loop import epochs_left, search_schedule
+from s2e.studies.plan import Search, SearchPlan
+from s2e.studies.storage import MUTABLE_ON_RESUME, open_study
 from s2e.workflows.bench import TEST, TrainingOptions, network_name, task_of
+from s2e.workflows.progress import ProgressListener
 
-MENDED = "validation.npz"
+RELABELLED = "validation.npz"
 """The file of a run that holds the labels its schedules are compared by, where those given are doubtful."""
 
 GUESSED_NOISE_RATE = 0.2
@@ -57,7 +60,7 @@ class SearchOptions(TrainingOptions):
     Attributes:
         trials: how many schedules to train; None for 60, or for ten generations where K is picked.
         generation: K, how many of them at once; "auto" picks it from a short measurement, as `pacing` says.
-        mending: mend the labels of a noisy validation part first.
+        relabel: mend the labels of a noisy validation part first.
     """
 
     space: str = "s2e"
@@ -66,10 +69,10 @@ class SearchOptions(TrainingOptions):
     generation: Generation = 6
     baselines: bool = True
     restarts: int = 3
-    mending: bool = True
+    relabel: bool = True
 
 
-def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
+def search(options: SearchOptions, place: RunLocation, watch: ProgressListener, *, resume: bool = False) -> Run:
     """Search a schedule, train the final classifier with it, test it once, write the run."""
     began = time.monotonic()
     _plan(options, _pace(options, min))  # refuses bad names and numbers before data are read
@@ -84,20 +87,22 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     if options.generation == AUTO:
         stage += f", {pace.generation} at a time"
     options = replace(options, trials=pace.trials, generation=pace.generation)
-    run, config = begin("search", options, _about(options, prepared), place, resume=resume, changeable=CHANGEABLE)
+    run, config = begin(
+        "search", options, _about(options, prepared), place, resume=resume, changeable=MUTABLE_ON_RESUME
+    )
     with run.locked():
         run.write_json(CONFIG, config)
         validation = prepared.validation
-        if validation == "noisy" and options.mending:
-            task, validation = _with_mended_validation(task, options, run, watch), "mended"
+        if validation == "noisy" and options.relabel:
+            task, validation = _with_relabelled_validation(task, options, run, watch), "relabelled"
         study = open_study(config["storage"] or run.storage, config["study"], config["options"])
         watch.stage(stage, epochs_left([Search(plan, study)], options.epochs))
         found = search_schedule(task, plan, study, on_generation=watch.generation, on_epoch=watch.epoch)
         run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
-        contenders = [Contender("S2E", task.method, found.schedule, options.restarts)]
+        trainings = [FinalTraining("S2E", task.method, found.schedule, options.restarts)]
         if options.baselines:
-            contenders = [*_baselines(prepared, options), *contenders]
-        rows = _train_and_test("final training", task, prepared, contenders, options, run, watch)
+            trainings = [*_baselines(prepared, options), *trainings]
+        rows = _train_and_test("final training", task, prepared, trainings, options, run, watch)
         searched = {
             "trials": len(study.trials),
             "generation": plan.generation,
@@ -108,18 +113,21 @@ def search(options: SearchOptions, place: Place, watch: Watch, *, resume: bool =
     return run
 
 
-def _with_mended_validation(task: Task, options: SearchOptions, run: Run, watch: Watch) -> Task:
+def _with_relabelled_validation(task: Task, options: SearchOptions, run: Run, watch: ProgressListener) -> Task:
     """Mend the labels of the validation part, or take those of the run that is continued."""
-    written = run.read_arrays(MENDED)
+    written = run.read_arrays(RELABELLED)
     if not written:
-        labels = mended(task, learning_rate=options.learning_rate, seed=options.seed, watch=watch)
+        watch.stage("relabelling validation", task.epochs)
+        labels = relabelled_validation(
+            task, learning_rate=options.learning_rate, seed=options.seed, on_epoch=watch.epoch
+        )
         written = {"rows": task.evaluate[VALIDATION].rows, "labels": labels}
-        run.write_arrays(MENDED, written)
+        run.write_arrays(RELABELLED, written)
     return with_validation_labels(task, written["labels"])
 
 
 def _pace(options: SearchOptions, pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None) -> Pace:
-    return paced(options.generation, options.trials, rounds=ROUNDS_OF_A_SEARCH, pick=pick, begun=begun)
+    return paced(options.generation, options.trials, rounds=DEFAULT_GENERATIONS, pick=pick, begun=begun)
 
 
 def _plan(options: SearchOptions, pace: Pace) -> SearchPlan:
@@ -134,7 +142,7 @@ def _plan(options: SearchOptions, pace: Pace) -> SearchPlan:
     )
 
 
-def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
+def train(options: TrainOptions, place: RunLocation, watch: ProgressListener) -> Run:
     """Train one method with a given schedule, test it once, write the run."""
     began = time.monotonic()
     schedule = _given_schedule(options)
@@ -144,8 +152,8 @@ def train(options: TrainOptions, place: Place, watch: Watch) -> Run:
     run, _ = begin("train", options, _about(options, prepared), place, resume=False)
     with run.locked():
         run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
-        contenders = [Contender(task.method.name, task.method, schedule, transition=transition)]
-        rows = _train_and_test("training", task, prepared, contenders, options, run, watch)
+        trainings = [FinalTraining(task.method.name, task.method, schedule, transition=transition)]
+        rows = _train_and_test("training", task, prepared, trainings, options, run, watch)
         _write_result(run, prepared, prepared.validation, task, rows, began)
     return run
 
@@ -170,14 +178,14 @@ def _given_transition(options: TrainOptions, classes: int) -> NDArray[np.float64
     return check_transition(read_matrix(options.transition), classes)
 
 
-def _baselines(prepared: Prepared, options: SearchOptions) -> list[Contender]:
+def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:
     """Standard training, and Co-teaching told the true noise rate, or a usual guess where nobody knows it."""
     everything = schedules.constant(1.0, options.epochs)
     guessing = "" if prepared.noise_rate is not None else f" (guessing {GUESSED_NOISE_RATE:.0%})"
     told = GUESSED_NOISE_RATE if prepared.noise_rate is None else prepared.noise_rate
     return [
-        Contender("Standard", method("standard"), everything, options.restarts),
-        Contender(
+        FinalTraining("Standard", method("standard"), everything, options.restarts),
+        FinalTraining(
             f"Co-teaching{guessing}",
             method("coteaching"),
             schedules.coteaching(told, options.epochs),
@@ -190,34 +198,34 @@ def _train_and_test(
     stage: str,
     task: Task,
     prepared: Prepared,
-    contenders: Sequence[Contender],
+    trainings: Sequence[FinalTraining],
     options: TrainingOptions,
     run: Run,
-    watch: Watch,
+    watch: ProgressListener,
 ) -> list[dict[str, Any]]:
-    """Train all contenders together from fresh seeds; write the last one's model, and the curves of all."""
+    """Train all trainings together from fresh seeds; write the last one's model, and the curves of all."""
     seed = derive(options.seed, "final")
     evaluate = dict(task.evaluate)
     if prepared.splits.test is not None:
         evaluate[TEST] = prepared.splits.test
     final = replace(task, evaluate=evaluate, seed=derive(seed, "batches"))
-    members = [member for contender in contenders for member in contender.members(options.learning_rate, seed)]
+    members = [member for training in trainings for member in training.members(options.learning_rate, seed)]
     watch.stage(stage, populations_needed(final, members) * options.epochs)
-    finals = train_contenders(final, contenders, learning_rate=options.learning_rate, seed=seed, on_epoch=watch.epoch)
+    finals = train_restarts(final, trainings, learning_rate=options.learning_rate, seed=seed, on_epoch=watch.epoch)
     _write_model(run, prepared, options, finals[-1])
     run.write_arrays("curves.npz", {name: array for each in finals for name, array in _curves(each).items()})
     return [_row(each) for each in finals]
 
 
-def _curves(final: Final) -> dict[str, NDArray[Any]]:
+def _curves(final: SelectedRestart) -> dict[str, NDArray[Any]]:
     own = final.trained.curves.arrays()
-    return {f"{final.contender.name}/{name}": array[final.chosen] for name, array in own.items()}
+    return {f"{final.training.name}/{name}": array[final.chosen] for name, array in own.items()}
 
 
-def _row(final: Final) -> dict[str, Any]:
-    """Summarise one contender: accuracies over the last epochs and at the best epoch of the restart that was chosen."""
+def _row(final: SelectedRestart) -> dict[str, Any]:
+    """Summarise one training: accuracies over the last epochs and at the best epoch of the restart that was chosen."""
     curves, chosen = final.trained.curves, final.chosen
-    summary: dict[str, Any] = {"name": final.contender.name, "method": final.contender.method.name}
+    summary: dict[str, Any] = {"name": final.training.name, "method": final.training.method.name}
     for part, accuracy in curves.accuracy.items():
         best = int(accuracy[chosen].argmax())
         summary[part] = {
@@ -232,11 +240,13 @@ def _row(final: Final) -> dict[str, Any]:
     return summary
 
 
-def _write_model(run: Run, prepared: Prepared, options: TrainingOptions, final: Final) -> None:
+def _write_model(run: Run, prepared: Prepared, options: TrainingOptions, final: SelectedRestart) -> None:
     """Write the classifier, how to read what it can predict, and what its training says about every sample."""
     train, source = final.task.train, prepared.source
     write_classifier(run, network_name(options.network, train), train, final.state)
-    records = final.records(prepared.splits.valid if prepared.validation == "noisy" else None)
+    records = records_of(
+        final.task, final.trained, [final.chosen], prepared.splits.valid if prepared.validation == "noisy" else None
+    )
     if source is not None and source.ids is not None:
         records["ids"] = np.array(source.ids)[records["rows"]]
     run.write_arrays(RECORDS, records)

@@ -15,7 +15,8 @@ from s2e.engine.compiled.layers.convolution import ENOUGH_PRODUCTS, _parts
 from s2e.engine.compiled.layers.vmap_rule import aligned
 from s2e.engine.compiled.materialise import written_down
 from s2e.engine.stacked_networks import _prepare_forward_differentiation
-from s2e.networks.factories import cifar10_cnn, cifar100_cnn, mlp
+from s2e.networks.cnn import cifar10_cnn, cifar100_cnn
+from s2e.networks.mlp import mlp
 
 NETWORKS = 3
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
-from s2e.engine.task import VALIDATION, Member, Progress
+from s2e.engine.task import VALIDATION, EpochFinished, Member
 from s2e.errors import InvalidInput
 from s2e.experiments.schedule_table.surrogate import (
     FOLDS,
@@ -22,12 +22,13 @@ from s2e.experiments.schedule_table.surrogate import (
     SMALLEST_LEAF,
     TREES,
     Forest,
-    Tabled,
+    TableSurrogate,
 )
 from s2e.experiments.schedule_table.table import ScheduleTable, drawn, published, score
 from s2e.samplers.curve_model import landmarks
 from s2e.schedules.spaces import space
-from s2e.studies.loop import Search, SearchPlan, best, run_generations
+from s2e.studies.loop import best, run_generations
+from s2e.studies.plan import Search, SearchPlan
 
 Floats = NDArray[np.float64]
 
@@ -82,7 +83,7 @@ def members(curves: Floats, first_seed: int = 0) -> list[Member]:
     return [Member(curve, first_seed + place) for place, curve in enumerate(curves)]
 
 
-def never(progress: Progress) -> Collection[int]:
+def never(progress: EpochFinished) -> Collection[int]:
     return ()
 
 
@@ -147,13 +148,13 @@ def test_expected_errors_are_the_forests_over_draws_and_found_points() -> None:
     points, accuracy = given.trained(NOISE)
     forest = trees(FAMILY.decode(points, EPOCHS, at=AT), score(accuracy))
     asked = schedules(25)
-    np.testing.assert_allclose(Tabled(given, NOISE).error(asked), forest.predict(asked[:, AT]), rtol=1e-10)
+    np.testing.assert_allclose(TableSurrogate(given, NOISE).error(asked), forest.predict(asked[:, AT]), rtol=1e-10)
 
 
 def test_what_is_expected_never_leaves_what_was_seen_at_that_epoch() -> None:
     given = table(spread=0.1)
     seen = given.trained(NOISE)[1]  # (n, T)
-    expected = Tabled(given, NOISE).accuracy(
+    expected = TableSurrogate(given, NOISE).accuracy(
         np.concatenate([schedules(200), np.ones((1, EPOCHS)), np.zeros((1, EPOCHS))])
     )
     assert expected.shape == (202, EPOCHS)
@@ -162,22 +163,22 @@ def test_what_is_expected_never_leaves_what_was_seen_at_that_epoch() -> None:
 
 
 def test_each_noise_has_its_own_model() -> None:
-    np.testing.assert_allclose(Tabled(table(), "symmetric:0.2").error(schedules(5)), 0.5)
+    np.testing.assert_allclose(TableSurrogate(table(), "symmetric:0.2").error(schedules(5)), 0.5)
     with pytest.raises(InvalidInput, match=r"but got 'pair:0\.2'"):
-        Tabled(table(), "pair:0.2")
+        TableSurrogate(table(), "pair:0.2")
 
 
 @pytest.mark.parametrize(("again", "times"), [(0, 2), (20, 0)])
 def test_a_table_without_repeats_is_refused_as_it_says_nothing_about_luck(again: int, times: int) -> None:
     with pytest.raises(InvalidInput, match="trained several times"):
-        Tabled(table(again=again, times=times), NOISE)
+        TableSurrogate(table(again=again, times=times), NOISE)
 
 
 # ------------------------------------------------------------------------------------------------------ in for training
 
 
 def test_without_luck_a_training_is_what_is_expected() -> None:
-    model = Tabled(table(), NOISE)
+    model = TableSurrogate(table(), NOISE)
     asked = schedules(4)
     curves = model.train(members(asked), never)
     np.testing.assert_allclose(curves.accuracy[VALIDATION], model.accuracy(asked), rtol=1e-12)
@@ -187,7 +188,7 @@ def test_without_luck_a_training_is_what_is_expected() -> None:
 
 
 def test_the_luck_of_a_member_is_that_of_its_seed_alone() -> None:
-    model = Tabled(table(spread=0.02), NOISE)
+    model = TableSurrogate(table(spread=0.02), NOISE)
     one = schedules(1)[0]
     together = model.train([Member(one, 3), Member(one, 8), Member(one, 3)], never).accuracy[VALIDATION]
     alone = model.train([Member(one, 8)], never).accuracy[VALIDATION]
@@ -199,14 +200,14 @@ def test_the_luck_of_a_member_is_that_of_its_seed_alone() -> None:
 
 
 def test_accuracies_stay_between_nothing_and_everything() -> None:
-    accuracy = Tabled(table(spread=1.0), NOISE).train(members(schedules(1).repeat(200, axis=0)), never)
+    accuracy = TableSurrogate(table(spread=1.0), NOISE).train(members(schedules(1).repeat(200, axis=0)), never)
     assert accuracy.accuracy[VALIDATION].min() == 0
     assert accuracy.accuracy[VALIDATION].max() == 1
 
 
 def test_the_size_of_luck_is_that_of_the_repeats() -> None:
     """With few repeats each estimate of a variance is far off and lopsided; their median must not mislead."""
-    model = Tabled(table(spread=0.01, draws=1600, again=1600, times=2), NOISE)
+    model = TableSurrogate(table(spread=0.01, draws=1600, again=1600, times=2), NOISE)
     asked = schedules(2000)
     luck = (1 - model.train(members(asked), never).last(VALIDATION)) - model.error(asked)
     assert np.std(luck) == pytest.approx(0.01, rel=0.1)
@@ -223,7 +224,7 @@ def test_luck_is_as_large_as_among_schedules_of_about_this_error() -> None:
         return np.where(errors < 0.35, 0.002, 0.02)
 
     given = table(two_levels, spread=chancier, draws=300, again=150, times=20)
-    model = Tabled(given, NOISE)
+    model = TableSurrogate(given, NOISE)
     expected = model.error(FAMILY.decode(given.points, EPOCHS))
     for place, spread in ((int(expected.argmin()), 0.002), (int(expected.argmax()), 0.02)):
         asked = FAMILY.decode(given.points[[place]], EPOCHS).repeat(1500, axis=0)
@@ -236,17 +237,17 @@ def test_a_rare_disaster_among_the_repeats_is_not_taken_for_luck() -> None:
     again = given.again.copy()
     again[1, ::8, 0] -= 0.3
     asked = schedules(1).repeat(1500, axis=0)
-    lucky = 1 - Tabled(replace(given, again=again), NOISE).train(members(asked), never).last(VALIDATION)
+    lucky = 1 - TableSurrogate(replace(given, again=again), NOISE).train(members(asked), never).last(VALIDATION)
     assert np.std(lucky) < 0.015
 
 
 def test_members_that_are_stopped_train_no_further() -> None:
-    model = Tabled(table(), NOISE)
+    model = TableSurrogate(table(), NOISE)
     asked = schedules(3)
     seen: list[tuple[int, list[int]]] = []
 
-    def stop(progress: Progress) -> list[int]:
-        assert (progress.epochs, progress.places, progress.members) == (EPOCHS, (0, 1, 2), 3)
+    def stop(progress: EpochFinished) -> list[int]:
+        assert (progress.epochs, progress.indices, progress.population_size) == (EPOCHS, (0, 1, 2), 3)
         seen.append((progress.epoch, progress.curves.epochs.tolist()))
         known = np.isfinite(progress.curves.accuracy[VALIDATION]).sum(axis=1)
         assert known.tolist() == progress.curves.epochs.tolist()
@@ -262,7 +263,7 @@ def test_members_that_are_stopped_train_no_further() -> None:
 
 @pytest.mark.parametrize("sampler", ["random", "hyperband"])
 def test_a_search_takes_it_for_a_training(sampler: str) -> None:
-    model = Tabled(table(), NOISE)
+    model = TableSurrogate(table(), NOISE)
     plan = SearchPlan.named("s2e", sampler, epochs=EPOCHS, trials=6, generation=3, learning_rate=1e-3, seed=1)
     study = optuna.create_study(direction="minimize")
     run_generations(model.train, EPOCHS, [Search(plan, study)])
@@ -274,13 +275,13 @@ def test_a_search_takes_it_for_a_training(sampler: str) -> None:
 
 
 def test_a_smooth_error_without_luck_is_predicted_nearly_perfectly() -> None:
-    checked = Tabled(table(draws=600), NOISE).held_out()
+    checked = TableSurrogate(table(draws=600), NOISE).held_out()
     assert checked["correlation"] > 0.97
     assert checked["ceiling"] == pytest.approx(1)
 
 
 def test_pure_luck_is_not_predicted() -> None:
-    checked = Tabled(
+    checked = TableSurrogate(
         table(lambda points: np.full(len(points), 0.4), spread=0.05, draws=1000, again=300), NOISE
     ).held_out()
     assert abs(checked["correlation"]) < 0.12  # about four standard errors
@@ -303,7 +304,7 @@ def test_held_out_figures_are_those_worked_out_by_hand() -> None:
         "ceiling": (1 - luck / statistics.pvariance(errors)) ** 0.5,
         "rmse_among_good": statistics.mean(misses) ** 0.5,
     }
-    assert Tabled(given, NOISE).held_out() == pytest.approx(expected)
+    assert TableSurrogate(given, NOISE).held_out() == pytest.approx(expected)
 
 
 def _without(fold: int, curves: Floats, scores: Floats) -> tuple[Floats, Floats]:
@@ -314,10 +315,10 @@ def _without(fold: int, curves: Floats, scores: Floats) -> tuple[Floats, Floats]
 def test_the_ceiling_is_the_correlation_of_the_truth_with_what_came_of_it() -> None:
     given = table(spread=0.03, draws=2000, again=400, times=4)
     truth = np.corrcoef(smooth(given.points), given.errors(NOISE))[0, 1]
-    assert Tabled(given, NOISE).held_out()["ceiling"] == pytest.approx(truth, abs=0.02)
+    assert TableSurrogate(given, NOISE).held_out()["ceiling"] == pytest.approx(truth, abs=0.02)
 
 
 @pytest.mark.parametrize("noise", ["symmetric:0.2", "symmetric:0.5", "pair:0.45"])
 def test_the_published_table_predicts_draws_it_was_not_told(noise: str) -> None:
-    checked = Tabled(ScheduleTable.read(published()), noise).held_out()
+    checked = TableSurrogate(ScheduleTable.read(published()), noise).held_out()
     assert 0.95 < checked["correlation"] <= checked["ceiling"] + 0.01

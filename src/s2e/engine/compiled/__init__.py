@@ -1,1 +1,1 @@
-"""."""
+"""Fused kernels and compiled training steps."""

@@ -19,10 +19,11 @@ from s2e.errors import InvalidInput
 from s2e.experiments.schedule_table.propose import promising
 from s2e.experiments.schedule_table.table import ScheduleTable, drawn, rounded, score
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import Place, Watch, begin, ending
+from s2e.runs.session import RunLocation, begin, ending
 from s2e.schedules.spaces import Space, space
 from s2e.seeds import derive
 from s2e.workflows.bench import Bench, TrainingOptions, bench, network_name
+from s2e.workflows.progress import ProgressListener
 
 NOISES = ("symmetric:0.2", "symmetric:0.5", "pair:0.45")
 """The paper's noise settings."""
@@ -72,7 +73,7 @@ class TableOptions:
             raise InvalidInput(f"`together` must be at least {len(self.noises)}, but got {self.together}.")
 
 
-def build_table(options: TableOptions, place: Place, watch: Watch, *, resume: bool = False) -> Run:
+def build_table(options: TableOptions, place: RunLocation, watch: ProgressListener, *, resume: bool = False) -> Run:
     """Train every draw under every noise setting, and write the table."""
     began = time.monotonic()
     known = space(options.space)
@@ -151,7 +152,7 @@ def _trained(
     schedules: NDArray[np.float64],
     entries: NDArray[np.int64],
     options: TableOptions,
-    watch: Watch,
+    watch: ProgressListener,
 ) -> NDArray[np.float64]:
     """Train some of the entries under every noise setting; return their validation accuracies (S, entries, T)."""
     members = [
@@ -163,7 +164,7 @@ def _trained(
 
 
 def _look_further(
-    on: Bench, table: ScheduleTable, known: Space, turn: int, options: TableOptions, watch: Watch
+    on: Bench, table: ScheduleTable, known: Space, turn: int, options: TableOptions, watch: ProgressListener
 ) -> dict[str, NDArray[np.float64]]:
     """Look for promising points under every noise setting, and train them: points (S, q, D), accuracies (S, q, T)."""
     each, points = options.together // len(options.noises), []
@@ -188,7 +189,7 @@ def _with(table: ScheduleTable, found: dict[str, NDArray[np.float64]]) -> Schedu
     )
 
 
-def _accuracy(on: Bench, members: Sequence[Member], watch: Watch) -> NDArray[np.float64]:
+def _accuracy(on: Bench, members: Sequence[Member], watch: ProgressListener) -> NDArray[np.float64]:
     """Train members and return their validation accuracies by epoch, (P, T); 0 where one diverged."""
     curves = on.trainer.train(members, on_epoch=watch.epoch).curves
     return np.where(curves.diverged[:, None], 0.0, curves.accuracy[VALIDATION])

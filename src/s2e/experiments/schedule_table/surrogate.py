@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from sklearn.ensemble import ExtraTreesRegressor
 
 from s2e.engine.curves import Curves
-from s2e.engine.task import VALIDATION, Member, Progress
+from s2e.engine.task import VALIDATION, EpochFinished, Member
 from s2e.errors import InvalidInput
 from s2e.experiments.schedule_table.table import ScheduleTable, score
 from s2e.samplers.curve_model import landmarks
@@ -65,7 +65,7 @@ class Forest:
         return weights
 
 
-class Tabled:
+class TableSurrogate:
     """What to expect of a training under one noise setting.
 
     A training that is asked for comes with the luck of its seed: a normal deviation, the same at every epoch, as large
@@ -109,7 +109,7 @@ class Tabled:
         for epoch in range(1, self.epochs + 1):
             curves.accuracy[VALIDATION][training, epoch - 1] = accuracy[training, epoch - 1]
             curves.epochs[training] = epoch
-            stopped = stop(Progress(epoch, self.epochs, tuple(range(len(members))), len(members), curves))
+            stopped = stop(EpochFinished(epoch, self.epochs, tuple(range(len(members))), len(members), curves))
             training[list(stopped)] = False
         return curves
 

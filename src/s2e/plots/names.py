@@ -1,0 +1,37 @@
+"""."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+_DISPLAY_NAMES = {
+    "standard": "Standard",
+    "decoupling": "Decoupling",
+    "f-correction": "F-correction",
+    "mentornet": "MentorNet",
+    "coteaching": "Co-teaching",
+    "coteaching+": "Co-teaching+",
+    "reweight": "Reweight",
+    "jocor": "JoCoR",
+    "s2e": "S2E",
+}
+
+
+def display_name(method: str) -> str:
+    """Return how a method is written for readers: `coteaching+` is Co-teaching+, `s2e:jocor` is S2E (JoCoR)."""
+    name, _, searched = method.partition(":")
+    shown = _DISPLAY_NAMES.get(name, name)
+    return f"{shown} ({display_name(searched)})" if searched else shown
+
+
+def noise_title(noise: str) -> str:
+    """Return a noise setting in plain words: `pair:0.45` is "pair noise, 45%"."""
+    kind, _, value = noise.partition(":")
+    if kind == "none":
+        return "labels as given"
+    if not value:
+        return f"{kind} noise"
+    try:
+        return f"{kind} noise, {100 * float(value):.4g}%"
+    except ValueError:
+        return f"{kind} noise, {PurePath(value).name}"

@@ -1,0 +1,27 @@
+"""."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as comma-separated text under a header; numbers to six places, nothing where there is no value."""
+    if not rows:
+        return ""
+    text = io.StringIO()
+    table = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({name: _cell(value) for name, value in row.items()})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else round(float(value), 6)
+    return value  # None is written as nothing
