@@ -7,19 +7,11 @@ them. Nothing heavy is imported here, so that `s2e --help` is quick.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
-
-from s2e.errors import InvalidInput
+from dataclasses import MISSING, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
-
-    from s2e.methods import Method
-    from s2e.schedules import Space
+    pass
 
 Spec = TypeVar("Spec")
 

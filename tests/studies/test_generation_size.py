@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from s2e.engine.step_timing import measured
+from s2e.engine.step_timing import step_seconds
 from s2e.engine.task import Member, Task
 from s2e.errors import InvalidInput
 from s2e.methods import METHODS, Coteaching
@@ -141,7 +141,7 @@ def a_task(**changes: Any) -> Task:
 
 def test_every_size_is_timed_up_to_the_first_that_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(monkeypatch, lambda members: 1e-3 if members <= 16 else members * 1e-4)
-    seconds = measured(a_task(), [member()])
+    seconds = step_seconds(a_task(), [member()], SIZES)
     assert seconds == pytest.approx({6: 1e-3, 8: 1e-3, 12: 1e-3, 16: 1e-3, 24: 2.4e-3})
     assert [len(population) for population in device.populations] == [6, 8, 12, 16, 24]
     assert widest(seconds) == 16
@@ -149,19 +149,19 @@ def test_every_size_is_timed_up_to_the_first_that_is_too_slow(monkeypatch: pytes
 
 def test_a_device_that_is_never_too_slow_is_asked_for_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     Device(monkeypatch, lambda _: 1e-3)
-    assert list(measured(a_task(), [member()])) == list(SIZES)
-    assert list(measured(a_task(), [member()], (6, 20))) == [6, 20]
+    assert list(step_seconds(a_task(), [member()], SIZES)) == list(SIZES)
+    assert list(step_seconds(a_task(), [member()], (6, 20))) == [6, 20]
 
 
 def test_too_slow_is_by_the_time_of_the_narrowest_not_of_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {6: 1e-3, 8: 0.9e-3, 12: 1.2e-3, 16: 2e-3, 24: 1e-3}
     Device(monkeypatch, lambda members: costs[members])
-    assert list(measured(a_task(), [member()])) == [6, 8, 12, 16]
+    assert list(step_seconds(a_task(), [member()], SIZES)) == [6, 8, 12, 16]
 
 
 def test_where_time_grows_with_every_member_two_sizes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     Device(monkeypatch, lambda members: members * 1e-3)
-    assert measured(a_task(), [member()]) == pytest.approx({6: 6e-3, 8: 8e-3})
+    assert step_seconds(a_task(), [member()], SIZES) == pytest.approx({6: 6e-3, 8: 8e-3})
 
 
 def test_the_first_steps_do_not_count_and_slow_timings_neither(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,13 +175,13 @@ def test_the_first_steps_do_not_count_and_slow_timings_neither(monkeypatch: pyte
         return 1e-3 if 16 <= calls <= 25 else 4e-3  # others are at work, but for ten steps
 
     Device(monkeypatch, cost)
-    assert measured(a_task(), [member()], [6]) == pytest.approx({6: 1e-3})
+    assert step_seconds(a_task(), [member()], [6]) == pytest.approx({6: 1e-3})
 
 
 @pytest.mark.parametrize(("cost", "steps"), [(1e-6, 5 + 5 * 10), (0.02, 5 + 2 * 10), (2.0, 5 + 10)])
 def test_slow_steps_are_timed_less_often(cost: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(monkeypatch, lambda _: cost)
-    measured(a_task(), [member()], [6])
+    step_seconds(a_task(), [member()], [6])
     assert round(device.now / cost) == steps
 
 
@@ -190,10 +190,10 @@ def test_what_does_not_fit_the_memory_ends_the_measurement_and_not_the_command(
     fail_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = Device(monkeypatch, lambda _: 1e-3, fit=12, fail_at=fail_at)
-    assert list(measured(a_task(), [member()])) == [6, 8, 12]
+    assert list(step_seconds(a_task(), [member()], SIZES)) == [6, 8, 12]
     assert len(device.populations) == 4
     Device(monkeypatch, lambda _: 1e-3, fit=5, fail_at=fail_at)
-    assert measured(a_task(), [member()]) == {}
+    assert step_seconds(a_task(), [member()], SIZES) == {}
 
 
 def test_a_step_that_is_compiled_is_timed_at_the_ends_and_read_off_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_a_generation_of_several_searches_has_so_many_members_of_each_kind(monke
     device = Device(monkeypatch, lambda _: 1e-3)
     labels = np.arange(192) % 4
     kinds = [member(), member(labels=labels), member(labels=labels, method=METHODS["jocor"])]
-    measured(a_task(), kinds, [6, 8])
+    step_seconds(a_task(), kinds, [6, 8])
     for size, population in zip([6, 8], device.populations, strict=True):
         assert len(population) == 3 * size
         for which, kind in enumerate(kinds):

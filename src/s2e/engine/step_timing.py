@@ -1,4 +1,4 @@
-"""."""
+"""How long the step of a population takes on this device, measured for several population sizes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import torch
 from s2e.engine.population import worth_compiling
 from s2e.engine.task import Member, Task
 from s2e.engine.training import engine_steps
-from s2e.studies.generation_size import SIZES
 
-SLOWER = 1.25
-"""Times the step of the narrowest generation that the step of a wider one may take."""
+MOST_SLOWDOWN = 1.25
+"""Factor on the step time of the smallest size up to which a larger one is still measured."""
 
 WARM_UP_STEPS = 5
 """Steps before those that are timed: libraries choose their kernels in the first, then the step is compiled and
@@ -33,8 +32,8 @@ PATIENCE = 0.3
 """Seconds after which one generation is not timed once more."""
 
 
-def measured(
-    task: Task, kinds: Sequence[Member], sizes: Sequence[int] = SIZES, *, slower: float = SLOWER
+def step_seconds(
+    task: Task, kinds: Sequence[Member], sizes: Sequence[int], *, slower: float = MOST_SLOWDOWN
 ) -> dict[int, float]:
     """Return the seconds that a step of each generation takes, up to the first that is too slow or does not fit.
 
@@ -42,7 +41,7 @@ def measured(
     for every K. That takes some ten seconds for each, so only the narrowest and the widest that fits are timed; what
     is between them lies close to a line.
 
-    It leaves torch's random state and the memory as they were. Arguments are those of `picked` and `widest`.
+    It leaves torch's random state and the memory as they were.
     """
     networks = sizes[0] * sum(task.method_of(kind).networks for kind in kinds)
     timed = replace(task, fuse=worth_compiling(task, networks, task.epochs))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from s2e.engine.step_timing import SLOWER, measured
+from s2e.engine.step_timing import MOST_SLOWDOWN, step_seconds
 from s2e.engine.task import Member, Task
 from s2e.errors import InvalidInput
 from s2e.schedules.fixed import constant
@@ -90,7 +90,7 @@ def picked(task: Task, kinds: Sequence[Member], sizes: Sequence[int]) -> int:
     """
     if task.device.type != "cuda" or len(sizes) == 1:
         return sizes[0]
-    seconds = measured(task, kinds, sizes)
+    seconds = step_seconds(task, kinds, sizes)
     return widest(seconds) if seconds else sizes[0]
 
 
@@ -99,7 +99,7 @@ def picked_for(task: Task, learning_rate: float) -> Callable[[Sequence[int]], in
     return partial(picked, task, [Member(constant(1.0, task.epochs), 0, learning_rate)])
 
 
-def widest(seconds: Mapping[int, float], *, slower: float = SLOWER) -> int:
+def widest(seconds: Mapping[int, float], *, slower: float = MOST_SLOWDOWN) -> int:
     """Return the largest K whose step takes at most `slower` times the seconds of the narrowest generation's."""
     longest = slower * seconds[min(seconds)]
     return max(size for size, each in seconds.items() if each <= longest)
