@@ -1,0 +1,48 @@
+"""The undocumented parts of torch that `torch_internals` reaches still work as it expects."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from s2e.engine.compiled.torch_internals import fused_adam_step, set_module_tensor
+
+
+def test_fused_adam_step_equals_torch_adam() -> None:
+    generator = torch.Generator().manual_seed(0)
+    expected = nn.Parameter(torch.randn(7, 3, generator=generator))
+    parameter, moments, step = expected.detach().clone(), [torch.zeros(7, 3) for _ in range(2)], torch.zeros(())
+    optimizer = torch.optim.Adam([expected], lr=1e-2, betas=(0.8, 0.99), eps=1e-7, fused=True)
+    for _ in range(3):
+        expected.grad = torch.randn(7, 3, generator=generator)
+        optimizer.step()
+        fused_adam_step(
+            [parameter],
+            [expected.grad],
+            [moments[0]],
+            [moments[1]],
+            [step],
+            learning_rate=1e-2,
+            beta1=0.8,
+            beta2=0.99,
+            epsilon=1e-7,
+        )
+    torch.testing.assert_close(parameter, expected.detach(), rtol=0, atol=0)
+    assert step.item() == 3
+
+
+def test_module_uses_and_differentiates_the_set_tensors() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    other = copy.deepcopy(module)
+    weight, mean = torch.ones(3, 2).requires_grad_(), torch.full((3,), 5.0)
+    set_module_tensor(module, "0.weight", weight)
+    set_module_tensor(module, "1.running_mean", mean)
+    other.load_state_dict({"0.weight": weight, "1.running_mean": mean}, strict=False)
+    inputs = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    module.train(), other.train()
+    torch.testing.assert_close(module(inputs), other(inputs), rtol=0, atol=0)
+    torch.testing.assert_close(mean, other[1].running_mean, rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(module(inputs).pow(3).sum(), weight)
+    assert gradient.abs().sum() > 0
