@@ -32,7 +32,7 @@ def a_row(method: str = "s2e", noise: str = "pair:0.45", **changes: Any) -> dict
 def a_result(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
         "summary": list(rows),
-        "judged_on": "test",
+        "evaluated_on": "test",
         "validation": "clean",
         "epochs": 200,
         "noise_rates": {row["noise"]: 0.4504 for row in rows},
@@ -83,7 +83,7 @@ def test_every_noise_setting_has_its_table_with_its_methods_in_their_order() -> 
 
 @pytest.mark.parametrize("validation", ["clean", "noisy", "relabelled"])
 def test_a_table_says_where_its_figures_are_of_validation(validation: str) -> None:
-    (lines,) = printed(a_result(a_row(), judged_on="valid", validation=validation))
+    (lines,) = printed(a_result(a_row(), evaluated_on="valid", validation=validation))
     assert cells(lines[2])[1] == f"accuracy on {validation} validation data, last 10 epochs"
 
 
@@ -174,15 +174,15 @@ def test_no_rows_make_no_table() -> None:
     assert comparison_tables(a_result()) == []
 
 
-@pytest.mark.parametrize("judged_on", ["test", "valid"])
-def test_a_table_fits_80_columns_without_breaking_a_figure(judged_on: str) -> None:
+@pytest.mark.parametrize("evaluated_on", ["test", "valid"])
+def test_a_table_fits_80_columns_without_breaking_a_figure(evaluated_on: str) -> None:
     wide = {"last_10_epochs": figure(0.5, 0.7071), "best_epoch": figure(1.0, 0.1), "label_precision": figure(1.0, 0.1)}
     methods = ["standard", "f-correction", "coteaching+", "s2e:coteaching+"]
     left = [
         {"method": "reweight", "reason": "it needs clean validation data and there are none in this comparison, " * 2}
     ]
     rows = [a_row(method, diverged=4, **wide) for method in methods]
-    result = a_result(*rows, judged_on=judged_on, validation="noisy", left_out=left, device="NVIDIA H200" * 4)
+    result = a_result(*rows, evaluated_on=evaluated_on, validation="noisy", left_out=left, device="NVIDIA H200" * 4)
     (lines,) = printed(result, width=80)
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)

@@ -119,7 +119,7 @@ def test_a_space_among_others_comes_to_what_it_comes_to_alone(whole: Run, data: 
         accuracy = own.accuracy[TEST][0]
         assert float(row["last_10_epochs"]) == pytest.approx(accuracy.mean(), abs=1e-6)  # all three epochs
         assert float(row["best_epoch"]) == pytest.approx(accuracy.max(), abs=1e-6)
-        assert row["judged_on"] == TEST
+        assert row["evaluated_on"] == TEST
 
 
 def test_there_is_one_row_for_each_noise_setting_space_and_seed_and_the_summary_is_of_them(whole: Run) -> None:

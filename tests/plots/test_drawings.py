@@ -259,9 +259,9 @@ def test_figures_without_data_are_left_out() -> None:
     assert figure_files([]) == {}
 
 
-@pytest.mark.parametrize(("judged_on", "label"), [("test", "test accuracy"), ("valid", "validation accuracy")])
-def test_the_accuracy_figure_says_what_it_was_judged_on(
-    judged_on: str, label: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("evaluated_on", "label"), [("test", "test accuracy"), ("valid", "validation accuracy")])
+def test_the_accuracy_figure_says_what_it_was_evaluated_on(
+    evaluated_on: str, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = []
 
@@ -270,7 +270,7 @@ def test_the_accuracy_figure_says_what_it_was_judged_on(
         return draw_bands(made, label=label)
 
     monkeypatch.setattr("s2e.plots.epoch_curves.draw_bands", noted)
-    figure_files(small(judged_on=judged_on))
+    figure_files(small(evaluated_on=evaluated_on))
     assert labels == [label, "label precision"]
 
 

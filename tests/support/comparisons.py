@@ -145,11 +145,11 @@ def alone(made: Prepared, name: str, draw: int, schedule: Sequence[float], *, se
     return train_in_stages(task, [Member(np.array(schedule), derive(seed, "compared", draw), RATE)]).trained
 
 
-def assert_outcome(found: Outcome, trained: Trained, judged_on: str = "test") -> None:
+def assert_outcome(found: Outcome, trained: Trained, evaluated_on: str = "test") -> None:
     curves = trained.curves
-    np.testing.assert_array_equal(found.accuracy, curves.accuracy[judged_on][0])
+    np.testing.assert_array_equal(found.accuracy, curves.accuracy[evaluated_on][0])
     np.testing.assert_array_equal(found.valid_accuracy, curves.accuracy["valid"][0])
     for name in ("train_accuracy", "label_precision", "kept", "loss"):
         np.testing.assert_array_equal(getattr(found, name), getattr(curves, name)[0], err_msg=name)
     assert found.diverged == curves.diverged[0]
-    assert found.judged_on == judged_on
+    assert found.evaluated_on == evaluated_on

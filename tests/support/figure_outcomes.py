@@ -36,7 +36,7 @@ def comparison(
     epochs: int = 200,
     *,
     known: bool = True,
-    judged_on: str = "test",
+    evaluated_on: str = "test",
     diverged: Sequence[tuple[str, str, int]] = (),
 ) -> list[Outcome]:
     """An invented comparison: accuracy rises, then falls as wrong labels are memorised, the later the better."""
@@ -61,7 +61,7 @@ def comparison(
                 noise,
                 method,
                 seed,
-                judged_on,
+                evaluated_on,
                 accuracy=accuracy,
                 valid_accuracy=accuracy,
                 train_accuracy=accuracy - rate / 2,
@@ -88,7 +88,7 @@ def given(values: Sequence[Sequence[float]], *, keep_rates: Any = None, **change
         Outcome(
             **names,
             seed=seed,
-            judged_on="test",
+            evaluated_on="test",
             accuracy=curve,
             valid_accuracy=curve,
             train_accuracy=curve,

@@ -214,14 +214,14 @@ def test_a_comparison_leaves_exactly_the_documented_files(whole: tuple[Run, Log,
 
 def test_a_result_says_what_was_compared_on_what(whole: tuple[Run, Log, Trainings], data: str) -> None:
     found = result(whole[0])
-    said = {"summary", "judged_on", "validation", "epochs", "seeds", "noise_rates", "samples", "left_out", "search"}
+    said = {"summary", "evaluated_on", "validation", "epochs", "seeds", "noise_rates", "samples", "left_out", "search"}
     assert found.keys() == said | {"device", "seconds"}
     first = [prepared(data, noise, 0) for noise in NOISES]
     assert found["noise_rates"] == dict(zip(NOISES, [each.noise_rate for each in first], strict=True))
     splits = first[0].splits
     assert splits.test is not None
     assert found["samples"] == {"train": len(splits.train), "valid": len(splits.valid), "test": len(splits.test)}
-    assert (found["judged_on"], found["validation"]) == ("test", "clean")
+    assert (found["evaluated_on"], found["validation"]) == ("test", "clean")
     assert (found["epochs"], found["seeds"], found["left_out"], found["device"]) == (EPOCHS, 2, [], "cpu")
     names = [*METHODS, "s2e", "s2e:jocor"]
     assert [(row["noise"], row["method"]) for row in found["summary"]] == [(n, m) for n in NOISES for m in names]
@@ -256,7 +256,7 @@ def test_the_tables_have_a_row_for_each_training_and_for_each_of_its_epochs(
         one = found[row["noise"], row["method"], int(row["seed"])]
         assert float(row["last_10_epochs"]) == pytest.approx(one.accuracy.mean(), abs=1e-6)
         assert float(row["best_epoch"]) == pytest.approx(one.accuracy.max(), abs=1e-6)
-        assert row["judged_on"] == "test"
+        assert row["evaluated_on"] == "test"
     for row in curves:
         one = found[row["noise"], row["method"], int(row["seed"])]
         assert float(row["valid_accuracy"]) == pytest.approx(one.valid_accuracy[int(row["epoch"])], abs=1e-6)

@@ -115,15 +115,15 @@ def test_a_validation_file_gives_reweight_its_clean_samples(own: str, tmp_path: 
     assert result(run)["validation"] == "clean"
     made = prepared(own, "none", 1, validation=file)
     one = outcomes(run)["none", "reweight", 1]
-    assert_outcome(one, alone(made, "reweight", 1, [1.0] * EPOCHS), judged_on="valid")
+    assert_outcome(one, alone(made, "reweight", 1, [1.0] * EPOCHS), evaluated_on="valid")
 
 
-def test_without_a_test_part_methods_are_judged_on_validation(data: str, tmp_path: Path) -> None:
+def test_without_a_test_part_methods_are_evaluated_on_validation(data: str, tmp_path: Path) -> None:
     no_test = save(tmp_path / "no_test.npz", x_test=None, y_test=None)
     run = compared(options(no_test, "standard"), tmp_path / "run")
-    assert result(run)["judged_on"] == "valid"
+    assert result(run)["evaluated_on"] == "valid"
     assert result(run)["samples"].keys() == {"train", "valid"}
-    assert {row["judged_on"] for row in rows(run, "results.csv")} == {"valid"}
+    assert {row["evaluated_on"] for row in rows(run, "results.csv")} == {"valid"}
     for one in outcomes(run).values():
         np.testing.assert_array_equal(one.accuracy, one.valid_accuracy)
 

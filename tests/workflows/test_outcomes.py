@@ -211,7 +211,7 @@ def test_there_is_one_result_row_for_each_training() -> None:
         "noise": "pair:0.45",
         "method": "s2e",
         "seed": 0,
-        "judged_on": "test",
+        "evaluated_on": "test",
         "last_10_epochs": made[0].last,
         "best_epoch": made[0].best,
         "at_epoch": made[0].best_epoch,
@@ -265,7 +265,7 @@ def test_csv_text_rounds_numbers_and_leaves_what_is_missing_empty() -> None:
 def test_outcomes_come_back_from_one_file_as_they_were(tmp_path: Any) -> None:
     made = [
         *a_comparison(),
-        outcome("human:wörst", "s2e:jocor", seed=2**63 - 1, judged_on="valid", loss=np.array([np.inf, NAN] * 7)),
+        outcome("human:wörst", "s2e:jocor", seed=2**63 - 1, evaluated_on="valid", loss=np.array([np.inf, NAN] * 7)),
     ]
     np.savez_compressed(tmp_path / "outcomes.npz", **arrays(made))
     with np.load(tmp_path / "outcomes.npz", allow_pickle=False) as stored:

@@ -56,7 +56,7 @@ def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
 def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapping[str, Any]], caption: str) -> Table:
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
     table.add_column("method")
-    table.add_column(_accuracy_header(result, result["judged_on"]), justify="right", min_width=FIGURE_WIDTH)
+    table.add_column(_accuracy_header(result, result["evaluated_on"]), justify="right", min_width=FIGURE_WIDTH)
     table.add_column("best epoch", justify="right", min_width=FIGURE_WIDTH)
     table.add_column("label precision", justify="right", min_width=FIGURE_WIDTH)
     accuracies = [row[f"last_{LAST_EPOCHS}_epochs"] for row in rows]

@@ -250,7 +250,7 @@ def _train_and_test(
                 noise=noise,
                 method=space,
                 seed=number,
-                judged_on=TEST,
+                evaluated_on=TEST,
                 accuracy=curves.accuracy[TEST][row],
                 valid_accuracy=curves.accuracy[VALIDATION][row],
                 train_accuracy=curves.train_accuracy[row],

@@ -107,7 +107,7 @@ class RunNumbers:
         name: of the directory.
         command: what made it.
         config: its configuration.
-        judged_on: the part its accuracies are of, "test" or "valid".
+        evaluated_on: the part its accuracies are of, "test" or "valid".
         validation: "clean", "noisy" or "relabelled"; "" where the run does not say yet.
         samples: how many in each part.
         settings: one for each noise setting.
@@ -119,7 +119,7 @@ class RunNumbers:
     name: str
     command: str
     config: Mapping[str, Any]
-    judged_on: str
+    evaluated_on: str
     validation: str
     samples: Mapping[str, int]
     settings: tuple[Setting, ...]
@@ -140,13 +140,13 @@ def read_numbers(run: Run) -> RunNumbers:
     result = run.read_json(RESULT) if (run.path / RESULT).exists() else {}
     try:
         read = _compared if config["command"] == "compare" else _trained
-        settings, judged_on = read(run, config, result)
+        settings, evaluated_on = read(run, config, result)
         seconds = f"{_duration(result['seconds'])} on {result['device']}" if result else ""
         return RunNumbers(
             name=run.path.resolve().name,
             command=config["command"],
             config=config,
-            judged_on=judged_on,
+            evaluated_on=evaluated_on,
             validation=result.get("validation", ""),
             samples=result.get("samples", {}),
             settings=settings,
@@ -168,21 +168,21 @@ def _duration(seconds: float) -> str:
 
 
 def _trained(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[tuple[Setting, ...], str]:
-    judged_on = "test" if "test" in result.get("samples", {}) else "valid"
+    evaluated_on = "test" if "test" in result.get("samples", {}) else "valid"
     methods, curves = result.get("methods", []), run.read_arrays(CURVES)
     told = result.get("noise_rate", config.get("noise_rate"))
     searches = (search_story(run, config, config["study"], ""),) if config["command"] == "search" else ()
     setting = Setting(
         noise=config["options"]["noise"],
         noise_rate=told,
-        scores=tuple(_score(row, judged_on) for row in methods),
+        scores=tuple(_score(row, evaluated_on) for row in methods),
         validation=_curves(methods, curves, "accuracy_valid"),
         test=_curves(methods, curves, "accuracy_test"),
         precision=_curves(methods, curves, "label_precision"),
         keep_rates=_keep_rates(run, config, methods, curves),
         searches=searches,
     )
-    return (setting,), judged_on
+    return (setting,), evaluated_on
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -193,8 +193,8 @@ def _look(row: Mapping[str, Any]) -> str:
     return "s2e" if row["name"] == FOUND else str(row["method"])
 
 
-def _score(row: Mapping[str, Any], judged_on: str) -> Score:
-    part, diverged = row[judged_on], int(row["diverged"])
+def _score(row: Mapping[str, Any], evaluated_on: str) -> Score:
+    part, diverged = row[evaluated_on], int(row["diverged"])
     precision = row["label_precision"]
     return Score(_name(row), _look(row), part[LAST], None, part["best_epoch"], precision, 1, diverged)
 
@@ -235,7 +235,7 @@ def _compared(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) ->
     methods = list(dict.fromkeys(row["method"] for row in result.get("summary", ())))
     methods += [one.method for one in outcomes if one.method not in methods]
     outcomes = sorted(outcomes, key=lambda one: (methods.index(one.method), one.seed))
-    judged_on = outcomes[0].judged_on if outcomes else "valid"
+    evaluated_on = outcomes[0].evaluated_on if outcomes else "valid"
     noises = config["options"]["noises"]
     searched = [(one["noise"], one["method"]) for one in result.get("search", ())]
     settings = []
@@ -246,12 +246,12 @@ def _compared(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) ->
             for about, method in searched
             if about == noise
         ]
-        settings.append(_setting(noise, config["noise_rates"].get(noise), own, judged_on, stories))
-    return tuple(settings), judged_on
+        settings.append(_setting(noise, config["noise_rates"].get(noise), own, evaluated_on, stories))
+    return tuple(settings), evaluated_on
 
 
 def _setting(
-    noise: str, rate: float | None, outcomes: Sequence[Outcome], judged_on: str, stories: Sequence[SearchStory]
+    noise: str, rate: float | None, outcomes: Sequence[Outcome], evaluated_on: str, stories: Sequence[SearchStory]
 ) -> Setting:
     def curves(quantity: str) -> tuple[Curve, ...]:
         return tuple(
@@ -278,7 +278,7 @@ def _setting(
             for row in summarise(outcomes)
         ),
         validation=curves("valid_accuracy"),
-        test=curves("accuracy") if judged_on == "test" else (),
+        test=curves("accuracy") if evaluated_on == "test" else (),
         precision=curves("label_precision"),
         keep_rates=tuple(
             Curve(", ".join(map(display_name, curve.methods)), curve.methods[0], curve.keep_rates)

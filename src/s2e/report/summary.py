@@ -84,13 +84,13 @@ def _classifier(run: RunNumbers) -> str:
 
 def _doubted(run: RunNumbers) -> bool:
     """Whether accuracies are agreement with labels that may be wrong themselves."""
-    return run.judged_on != "test" and run.validation != "clean"
+    return run.evaluated_on != "test" and run.validation != "clean"
 
 
 def _is_right(run: RunNumbers, share: str) -> str:
     if _doubted(run):
         return f"agrees with {share} of the held-out validation labels"
-    return f"is right on {share} of the {'test' if run.judged_on == 'test' else 'held-out validation'} samples"
+    return f"is right on {share} of the {'test' if run.evaluated_on == 'test' else 'held-out validation'} samples"
 
 
 def _judges(run: RunNumbers) -> str:
@@ -98,7 +98,7 @@ def _judges(run: RunNumbers) -> str:
     if _doubted(run):
         relabelled = run.validation == "relabelled"
         return f" (these labels are {'doubtful, but were relabelled first' if relabelled else 'as doubtful as the others'})"
-    return "" if run.judged_on == "test" else " (whose labels are trusted)"
+    return "" if run.evaluated_on == "test" else " (whose labels are trusted)"
 
 
 def _reached(run: RunNumbers, score: Score) -> str:

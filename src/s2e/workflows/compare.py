@@ -162,7 +162,7 @@ def compare(options: CompareOptions, place: RunLocation, watch: ProgressListener
         _write(run, ledger.in_order(entrants, options.noises), ledger.transitions, schedule_of)
         result = {
             "summary": summarise(ledger.in_order(entrants, options.noises)),
-            "judged_on": _judged_on(groups[0].task),
+            "evaluated_on": _evaluated_on(groups[0].task),
             "validation": settings[0].prepared.validation,
             "epochs": options.epochs,
             "seeds": options.seeds,
@@ -341,14 +341,14 @@ def _search(
 def _outcomes(
     task: Task, entries: Sequence[tuple[Setting, Entrant]], members: Sequence[Member], trained: Trained
 ) -> Iterator[Outcome]:
-    curves, judged_on = trained.curves, _judged_on(task)
+    curves, evaluated_on = trained.curves, _evaluated_on(task)
     for place, ((setting, entrant), member) in enumerate(zip(entries, members, strict=True)):
         yield Outcome(
             noise=setting.noise,
             method=entrant.name,
             seed=setting.draw,
-            judged_on=judged_on,
-            accuracy=curves.accuracy[judged_on][place],
+            evaluated_on=evaluated_on,
+            accuracy=curves.accuracy[evaluated_on][place],
             valid_accuracy=curves.accuracy[VALIDATION][place],
             train_accuracy=curves.train_accuracy[place],
             label_precision=curves.label_precision[place],
@@ -378,7 +378,7 @@ def _write(
         run.write_json(f"schedule-{name}-{setting}.json".replace(":", "-").replace("/", "-"), content)
 
 
-def _judged_on(task: Task) -> str:
+def _evaluated_on(task: Task) -> str:
     return TEST if TEST in task.evaluate else VALIDATION
 
 

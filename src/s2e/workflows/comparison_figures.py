@@ -56,10 +56,10 @@ def keep_rate_curves(outcomes: Iterable[Outcome]) -> list[KeepRateCurve]:
 def figure_files(outcomes: Sequence[Outcome]) -> dict[str, bytes]:
     """Every figure there is data for, as PNG and as SVG, by file name; the same outcomes give the same bytes."""
     figures = {}
-    judged_on = {outcome.judged_on for outcome in outcomes}
+    evaluated_on = {outcome.evaluated_on for outcome in outcomes}
     if accuracy := bands(outcomes, "accuracy"):
         figures["accuracy"] = draw_bands(
-            accuracy, label="test accuracy" if judged_on == {"test"} else "validation accuracy"
+            accuracy, label="test accuracy" if evaluated_on == {"test"} else "validation accuracy"
         )
     if precision := bands(outcomes, "label_precision"):
         figures["label_precision"] = draw_bands(precision, label="label precision")

@@ -19,7 +19,7 @@ from s2e.errors import InvalidInput
 Floats = NDArray[np.float64]
 
 
-_TEXTS = ("noise", "method", "judged_on")
+_TEXTS = ("noise", "method", "evaluated_on")
 _CURVES = ("accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss")
 
 
@@ -31,7 +31,7 @@ class Outcome:
         noise: the noise setting as given, e.g. `pair:0.45`.
         method: its name on the command line, e.g. `coteaching+` or `s2e`.
         seed: what it started from.
-        judged_on: the part its accuracy is of, `test` or `valid`.
+        evaluated_on: the part its accuracy is of, `test` or `valid`.
         accuracy: (T,) accuracy on that part, after every epoch.
         valid_accuracy: (T,) accuracy on the validation part.
         train_accuracy: (T,) accuracy on the given (noisy) training labels.
@@ -46,7 +46,7 @@ class Outcome:
     noise: str
     method: str
     seed: int
-    judged_on: str
+    evaluated_on: str
     accuracy: Floats
     valid_accuracy: Floats
     train_accuracy: Floats
@@ -130,7 +130,7 @@ def result_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
             "noise": outcome.noise,
             "method": outcome.method,
             "seed": outcome.seed,
-            "judged_on": outcome.judged_on,
+            "evaluated_on": outcome.evaluated_on,
             f"last_{LAST_EPOCHS}_epochs": outcome.last,
             "best_epoch": outcome.best,
             "at_epoch": outcome.best_epoch,
@@ -185,7 +185,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
     columns = {name: stored[name] for name in (*_TEXTS, "seed", "diverged", *_CURVES, "keep_rates")}  # each read once
     outcomes = []
     for row in range(len(columns["seed"])):
-        noise, method, judged_on = (str(columns[name][row]) for name in _TEXTS)
+        noise, method, evaluated_on = (str(columns[name][row]) for name in _TEXTS)
         curves = {name: columns[name][row] for name in _CURVES}
         rates = columns["keep_rates"][row]
         outcomes.append(
@@ -193,7 +193,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
                 noise,
                 method,
                 int(columns["seed"][row]),
-                judged_on,
+                evaluated_on,
                 **curves,
                 keep_rates=None if np.isnan(rates).all() else rates,
                 diverged=bool(columns["diverged"][row]),
