@@ -57,7 +57,7 @@ from s2e.engine.task import VALIDATION, Member, Task
 from s2e.engine.training import engine_steps, train_population
 from s2e.methods import Coteaching
 from s2e.networks.factories import reference_network
-from s2e.plots.drawing import rendered, settings
+from s2e.plots.drawing import plot_style, render
 
 TARGETS = [  # network, members, what the target is for, microseconds
     ("mlp", 6, "step", 80.0),
@@ -255,10 +255,10 @@ def search(given: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: 
 def draw(given: argparse.Namespace, rates: Rates) -> dict[str, Any] | None:  # noqa: ARG001
     """Draw what `scaling` has measured."""
     found = json.loads((given.out / "scaling.json").read_text())
-    with settings():
+    with plot_style():
         figure = _scaling_figure(found)
     for kind in ("png", "svg"):
-        (given.out / f"scaling.{kind}").write_bytes(rendered(figure, kind))
+        (given.out / f"scaling.{kind}").write_bytes(render(figure, kind))
     return None
 
 

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex, to_rgba
 
 from s2e.experiments.incumbent_curves import MeanTrace
 from s2e.experiments.search_figures import FIRST_SHOWN, STYLES, draw_searches
-from s2e.plots.drawing import rendered
+from s2e.plots.drawing import render
 from s2e.samplers import SAMPLERS
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -109,7 +109,7 @@ def test_one_repeat_has_no_band_and_no_note() -> None:
     assert len(axes.get_lines()) == 2
     assert not axes.collections
     assert figure.legends[0].get_title().get_text() == ""
-    assert rendered(figure, "png").startswith(PNG)
+    assert render(figure, "png").startswith(PNG)
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
@@ -121,8 +121,8 @@ def test_small_budgets_are_drawn_too(budget: int, repeats: int) -> None:
         assert len(line.get_xdata()) == max(0, budget - FIRST_SHOWN + 1)
     low, high = axes.get_xlim()
     assert low == FIRST_SHOWN < high
-    assert rendered(figure, "png").startswith(PNG)
-    assert b"</svg>" in rendered(figure, "svg")
+    assert render(figure, "png").startswith(PNG)
+    assert b"</svg>" in render(figure, "svg")
 
 
 def test_trainings_before_the_first_find_leave_a_gap() -> None:
@@ -135,4 +135,4 @@ def test_trainings_before_the_first_find_leave_a_gap() -> None:
 def test_the_same_numbers_give_the_same_files() -> None:
     means = [a_mean(), a_mean("random")]
     for kind in ("png", "svg"):
-        assert rendered(draw_searches(means), kind) == rendered(draw_searches(means), kind)
+        assert render(draw_searches(means), kind) == render(draw_searches(means), kind)

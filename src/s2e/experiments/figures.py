@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2e.experiments.space_results import SINGLE, TITLES, Chosen
-from s2e.plots.drawing import draw_line, legend, panels, settings
+from s2e.plots.drawing import draw_line, legend, panels, plot_style
 from s2e.plots.epoch_curves import KeepRateCurve
 from s2e.plots.styles import STYLES
 
@@ -37,7 +37,7 @@ def draw_schedules(sets: Sequence[Sequence[KeepRateCurve]]) -> Figure:
     drawn = {
         space: replace(style, width=_THINNER * style.width) if several else style for space, style in styles.items()
     }
-    with settings():
+    with plot_style():
         figure, axes_of = panels([curve.noise for curve in sets[0]], "keep rate R(t)")
         for curve in (curve for curves in sets for curve in curves):
             draw_line(axes_of[curve.noise], curve.keep_rates, drawn[curve.methods[0]])

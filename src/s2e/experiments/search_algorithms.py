@@ -27,7 +27,7 @@ from s2e.experiments.schedule_table.build import NOISES
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import ScheduleTable, published
 from s2e.experiments.search_figures import draw_searches
-from s2e.plots.drawing import rendered
+from s2e.plots.drawing import render
 from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import CONFIG, Run
 from s2e.runs.session import RunLocation, begin, ending
@@ -268,7 +268,7 @@ def _write(run: Run, options: SearchersOptions, traces: Sequence[Trace], about: 
     run.write_arrays("repeats.npz", dict(_repeats(traces, options.budgets)))
     figure = draw_searches(means)
     for kind in ("png", "svg"):
-        run.write_bytes(f"searchers.{kind}", rendered(figure, kind))
+        run.write_bytes(f"searchers.{kind}", render(figure, kind))
     run.write_json(
         "result.json",
         {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2e.experiments.incumbent_curves import MeanTrace
-from s2e.plots.drawing import legend, panels, settings
+from s2e.plots.drawing import legend, panels, plot_style
 from s2e.plots.styles import Style
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ FIRST_SHOWN = 6
 
 def draw_searches(means: Sequence[MeanTrace]) -> Figure:
     """One panel for each noise setting, one line for each algorithm, with its band of confidence."""
-    with settings():
-        figure, axes_of = panels([mean.noise for mean in means], "validation error found", over="full trainings")
+    with plot_style():
+        figure, axes_of = panels([mean.noise for mean in means], "validation error found", x_label="full trainings")
         for mean in means:
             axes, style = axes_of[mean.noise], STYLES[mean.sampler]
             spent = np.arange(1, len(mean.mean) + 1)

@@ -53,7 +53,7 @@ from s2e.experiments.space_results import (
     winner_of,
     winner_rows,
 )
-from s2e.plots.drawing import rendered
+from s2e.plots.drawing import render
 from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import CONFIG, Run
 from s2e.runs.session import RunLocation, begin, ending
@@ -283,4 +283,4 @@ def _write_schedules(run: Run, found: Sequence[Chosen], noises: Sequence[str]) -
     run.write_json("schedules.json", {"schedules": content})
     figure = draw_schedules([schedule_curves(chosen, single_spaces(chosen), noises) for chosen in found])
     for kind in ("png", "svg"):
-        run.write_bytes(f"schedules.{kind}", rendered(figure, kind))
+        run.write_bytes(f"schedules.{kind}", render(figure, kind))

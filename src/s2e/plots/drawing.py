@@ -1,6 +1,6 @@
-"""What all figures share: how lines look, panels by noise setting, a legend below, and files.
+"""Drawing functions shared by all figures: panels by noise setting, lines, a legend below the panels, and files.
 
-Nothing here touches matplotlib's global state: figures are plain objects, and settings hold inside a context.
+Matplotlib's global state is never changed: figures are created without pyplot, and `plot_style` is a context.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-PANELS_IN_A_ROW = 3
+PANELS_PER_ROW = 3
 DOTS_PER_INCH = 200
 
-_SETTINGS: dict[str, Any] = {
+_RC_PARAMS: dict[str, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,
@@ -39,51 +39,58 @@ _SETTINGS: dict[str, Any] = {
     "xtick.color": "#444444",
     "ytick.color": "#444444",
     "legend.frameon": False,
-    "svg.hashsalt": "s2e",  # the names of clip paths, else drawn at random
+    "svg.hashsalt": "s2e",  # the IDs of clip paths are random otherwise
 }
 
-_SAMPLE_LENGTH = 3.8
-"""Length of the lines in the legend, in font sizes: long enough to tell the dashes apart."""
+_HANDLE_LENGTH = 3.8
+"""Length of the lines in the legend, in font sizes: long enough to distinguish the dashes."""
 
 
-def settings() -> AbstractContextManager[None]:
-    """Matplotlib's defaults and ours, whatever the user's own settings are, until the context ends."""
+def plot_style() -> AbstractContextManager[None]:
+    """Return a context with matplotlib's defaults and the style of s2e, independent of the user's rcParams."""
     import matplotlib.style
 
-    return matplotlib.style.context(["default", _SETTINGS])
+    return matplotlib.style.context(["default", _RC_PARAMS])
 
 
-def panels(noises: Iterable[str], label: str, *, over: str = "epoch") -> tuple[Figure, dict[str, Axes]]:
-    """Return empty panels for the noise settings, in rows of three; `label` and `over` name their axes."""
+def panels(noises: Iterable[str], y_label: str, *, x_label: str = "epoch") -> tuple[Figure, dict[str, Axes]]:
+    """Create an empty panel for each noise setting, three in a row.
+
+    Args:
+        noises: noise settings as given on the command line; repeated ones share a panel.
+        y_label: label of the vertical axes, which show percentages.
+        x_label: label of the horizontal axes.
+
+    Returns:
+        The figure, and its axes by noise setting.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    settings_of_noise = list(dict.fromkeys(noises))
-    columns = min(PANELS_IN_A_ROW, len(settings_of_noise))
-    rows = -(-len(settings_of_noise) // columns)
-    size = (
-        (5.6, 2.9) if len(settings_of_noise) == 1 else (2.8 * columns, 2.4 * rows)
-    )  # inches; the legend adds to the height
+    distinct = list(dict.fromkeys(noises))
+    columns = min(PANELS_PER_ROW, len(distinct))
+    rows = -(-len(distinct) // columns)
+    size = (5.6, 2.9) if len(distinct) == 1 else (2.8 * columns, 2.4 * rows)  # inches; the legend adds to the height
     figure = Figure(figsize=size, layout="constrained")
-    drawn = {}
-    for position, noise in enumerate(settings_of_noise):
+    axes_of = {}
+    for position, noise in enumerate(distinct):
         axes = figure.add_subplot(rows, columns, position + 1)
         axes.set_title(_wrapped(noise_title(noise), 40), parse_math=False)
-        axes.set_xlabel(over)
+        axes.set_xlabel(x_label)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
         axes.margins(x=0.01)
         if position % columns == 0:
-            axes.set_ylabel(label)
-        drawn[noise] = axes
-    return figure, drawn
+            axes.set_ylabel(y_label)
+        axes_of[noise] = axes
+    return figure, axes_of
 
 
 def draw_line(axes: Axes, values: Floats, style: Style) -> None:
-    """Draw values (T,) over the epochs; a known epoch between unknown ones, where no line is, gets a dot."""
+    """Draw values (T,) over the epochs; NaN leaves a gap, and a value between two gaps is drawn as a dot."""
     known = np.concatenate([[False], ~np.isnan(values), [False]])  # (T + 2,)
-    alone = known[1:-1] & ~known[:-2] & ~known[2:]  # (T,)
+    isolated = known[1:-1] & ~known[:-2] & ~known[2:]  # (T,)
     axes.plot(
         np.arange(len(values)),
         values,
@@ -92,23 +99,29 @@ def draw_line(axes: Axes, values: Floats, style: Style) -> None:
         linewidth=style.width,
         marker="o",
         markersize=2.5 * style.width,
-        markevery=np.flatnonzero(alone).tolist(),
+        markevery=np.flatnonzero(isolated).tolist(),
         zorder=style.layer,
     )
 
 
 def legend(figure: Figure, styles: Mapping[str, Style], notes: Iterable[str] = ()) -> None:
-    """One legend under all panels, in as many columns as fit, under notes on what is drawn; the figure grows by it."""
+    """Add one legend below all panels, in as many columns as fit, and increase the figure's height by it.
+
+    Args:
+        figure: the figure.
+        styles: the style of each line by its name in the legend.
+        notes: lines of text above the legend.
+    """
     from matplotlib.lines import Line2D
 
-    size = _SETTINGS["font.size"] / 72  # inches
-    width = figure.get_figwidth() / size  # in font sizes, of which a letter takes a little more than half
+    size = _RC_PARAMS["font.size"] / 72  # inches
+    width = figure.get_figwidth() / size  # in font sizes; the mean width of a letter is a little more than half of one
     names = [_wrapped(name, 44) for name in styles]
     lines = [name.splitlines() for name in names]
-    column = _SAMPLE_LENGTH + 0.55 * max(len(line) for name in lines for line in name) + 2.5
+    column = _HANDLE_LENGTH + 0.55 * max(len(line) for name in lines for line in name) + 2.5
     rows = -(-len(names) // max(1, int(width / column)))
     title = "\n".join(_wrapped(note, int(width / 0.6)) for note in notes)
-    below = figure.legend(
+    box = figure.legend(
         [
             Line2D([], [], color=style.color, linestyle=style.linestyle, linewidth=style.width)
             for style in styles.values()
@@ -116,13 +129,13 @@ def legend(figure: Figure, styles: Mapping[str, Style], notes: Iterable[str] = (
         names,
         loc="outside lower center",
         ncols=-(-len(names) // rows),
-        handlelength=_SAMPLE_LENGTH,
+        handlelength=_HANDLE_LENGTH,
         title=title or None,
         title_fontsize="small",
     )
-    below.get_title().set_multialignment("center")
-    for text in (below.get_title(), *below.get_texts()):
-        text.set_parse_math(False)  # a file name may hold a $
+    box.get_title().set_multialignment("center")
+    for text in (box.get_title(), *box.get_texts()):
+        text.set_parse_math(False)  # a file name may contain a $
     height = rows * max(map(len, lines)) + len(title.splitlines())
     figure.set_figheight(figure.get_figheight() + 1.5 * size * (height + 0.5))
 
@@ -131,10 +144,10 @@ def _wrapped(text: str, letters: int) -> str:
     return textwrap.fill(text, letters, break_on_hyphens=False)
 
 
-def rendered(figure: Figure, kind: str) -> bytes:
-    """Return a figure as a PNG or an SVG file; the same figure gives the same bytes."""
+def render(figure: Figure, file_format: str) -> bytes:
+    """Return the contents of a `png` or `svg` file of a figure; the same figure gives the same bytes."""
     content = io.BytesIO()
-    undated: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None}}[kind]
-    with settings():
-        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, metadata=undated)
+    metadata: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None}}[file_format]
+    with plot_style():
+        figure.savefig(content, format=file_format, dpi=DOTS_PER_INCH, metadata=metadata)
     return content.getvalue()

@@ -1,7 +1,6 @@
-"""The figures of a comparison, each as two functions: its numbers, then its drawing.
+"""Curves over epochs, for each method and noise setting: their numbers as dataclasses, and their drawings.
 
-Letters: T epochs. Epochs count from 0, as t does in R(t). Nothing here touches matplotlib's global state: figures are
-plain objects, and settings hold inside a context.
+Letters: T epochs. Epochs count from 0, as t does in R(t).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.plots.drawing import draw_line, legend, panels, settings
+from s2e.plots.drawing import draw_line, legend, panels, plot_style
 from s2e.plots.names import display_name, noise_title
 from s2e.plots.styles import style_of
 
@@ -23,24 +22,18 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-# What it looks like
-
-
-# A quantity over epochs
-
-
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A quantity over the epochs, for one method under one noise setting.
+    """Mean and standard deviation of a quantity over seeds, by epoch, for one method under one noise setting.
 
     Attributes:
-        noise: the noise setting as given.
-        method: its name on the command line.
-        mean: (T,) over the seeds where it is known; NaN where it is known for none.
-        low: (T,) one standard deviation below; the mean itself where only one seed is known.
-        high: (T,) one standard deviation above.
-        seeds: how many trainings it is of.
-        diverged: how many of them diverged; their curves count as they were recorded.
+        noise: noise setting as given on the command line.
+        method: name of the method on the command line.
+        mean: (T,) mean over the seeds with a known value; NaN where no value is known.
+        low: (T,) mean minus one standard deviation; the mean itself where only one value is known.
+        high: (T,) mean plus one standard deviation.
+        seeds: number of trainings.
+        diverged: number of trainings that diverged; their recorded curves are part of the mean.
     """
 
     noise: str
@@ -52,13 +45,13 @@ class Band:
     diverged: int
 
 
-def draw_bands(bands: Sequence[Band], *, label: str) -> Figure:
-    """One panel for each noise setting, one line for each method; `label` says what the vertical axis shows.
+def draw_bands(bands: Sequence[Band], *, y_label: str) -> Figure:
+    """Draw one panel for each noise setting with one line for each method.
 
-    Where a training diverged, the spread over seeds would cover the panel: it is left out, and a note tells.
+    Where a training diverged, the deviation over seeds would cover the panel: it is omitted, and a note says so.
     """
-    with settings():
-        figure, axes_of = panels([band.noise for band in bands], label)
+    with plot_style():
+        figure, axes_of = panels([band.noise for band in bands], y_label)
         for band in bands:
             axes, style = axes_of[band.noise], style_of(band.method)
             draw_line(axes, band.mean, style)
@@ -73,25 +66,25 @@ def draw_bands(bands: Sequence[Band], *, label: str) -> Figure:
 
 
 def _limits(bands: Iterable[Band]) -> tuple[float, float]:
-    """Limits of the vertical axis, within 0% and 100%: all that is drawn but for the start of the rise.
+    """Return limits of the vertical axis, within 0% and 100%, that contain everything after the first epochs.
 
-    The first twentieth of the epochs, much the same for every method, would take up half of the panel; lines that come
-    from below the panel are understood.
+    In the first twentieth of the epochs accuracy rises similarly for every method and would take up half of the panel;
+    these parts of the lines may lie below the axis.
     """
     drawn = [(band.mean, band.mean) if band.diverged else (band.low, band.high) for band in bands]
-    lowest = min(np.nanmin(_after_the_start(low)) for low, _ in drawn)
+    lowest = min(np.nanmin(_after_first_epochs(low)) for low, _ in drawn)
     highest = max(np.nanmax(high) for _, high in drawn)
     margin = max(0.04 * (highest - lowest), 0.004)
     return float(max(lowest - margin, 0.0)), float(min(highest + margin, 1.01))
 
 
-def _after_the_start(values: Floats) -> Floats:
+def _after_first_epochs(values: Floats) -> Floats:
     rest = values[len(values) // 20 :]
     return values if np.isnan(rest).all() else rest
 
 
 def _notes(bands: Sequence[Band]) -> list[str]:
-    """Say what lines and bands are where there are several seeds, and which means hold trainings that diverged."""
+    """Return notes on what lines and bands show, if there are several seeds, and on trainings that diverged."""
     notes = []
     seeds = sorted({band.seeds for band in bands})
     if seeds != [1]:
@@ -106,12 +99,15 @@ def _notes(bands: Sequence[Band]) -> list[str]:
     return notes
 
 
-# Keep rates
-
-
 @dataclass(frozen=True, eq=False)
 class KeepRateCurve:
-    """R(t) under one noise setting, of one method or of several that share it: its mean over seeds, (T,)."""
+    """R(t) of one or several methods that share it under one noise setting.
+
+    Attributes:
+        noise: noise setting as given on the command line.
+        methods: names of the methods on the command line.
+        keep_rates: (T,) mean over seeds.
+    """
 
     noise: str
     methods: tuple[str, ...]
@@ -119,8 +115,8 @@ class KeepRateCurve:
 
 
 def draw_keep_rates(curves: Sequence[KeepRateCurve]) -> Figure:
-    """One panel for each noise setting; a line that several methods share has the style of the first of them."""
-    with settings():
+    """Draw one panel for each noise setting; a curve shared by several methods has the style of the first."""
+    with plot_style():
         figure, axes_of = panels([curve.noise for curve in curves], "keep rate R(t)")
         for curve in curves:
             draw_line(axes_of[curve.noise], curve.keep_rates, style_of(curve.methods[0]))
@@ -128,6 +124,3 @@ def draw_keep_rates(curves: Sequence[KeepRateCurve]) -> Figure:
             axes.set_ylim(0, 1.02)
         legend(figure, {", ".join(map(display_name, curve.methods)): style_of(curve.methods[0]) for curve in curves})
     return figure
-
-
-# Files

@@ -1,4 +1,4 @@
-"""."""
+"""Methods and noise settings as they are written for readers, in figures, tables and reports."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _DISPLAY_NAMES = {
 
 
 def display_name(method: str) -> str:
-    """Return how a method is written for readers: `coteaching+` is Co-teaching+, `s2e:jocor` is S2E (JoCoR)."""
+    """Return the display name of a method: `coteaching+` is Co-teaching+, `s2e:jocor` is S2E (JoCoR)."""
     name, _, searched = method.partition(":")
     shown = _DISPLAY_NAMES.get(name, name)
     return f"{shown} ({display_name(searched)})" if searched else shown
 
 
 def noise_title(noise: str) -> str:
-    """Return a noise setting in plain words: `pair:0.45` is "pair noise, 45%"."""
+    """Return a noise setting as a title: `pair:0.45` is "pair noise, 45%"."""
     kind, _, value = noise.partition(":")
     if kind == "none":
         return "labels as given"

@@ -1,27 +1,21 @@
-"""."""
+"""The line style of each method, the same in every figure."""
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
-    pass
+from typing import Literal
 
 
 @dataclass(frozen=True)
 class Style:
-    """How the line of a method is drawn.
+    """The style of a line.
 
     Attributes:
         color: as #RRGGBB.
-        dashes: lengths on and off, in line widths; none for a solid line.
+        dashes: alternating lengths of dashes and gaps, in line widths; empty for a solid line.
         width: in points.
-        layer: higher ones are drawn over lower ones.
+        layer: lines with a higher layer are drawn on top.
     """
 
     color: str
@@ -31,11 +25,11 @@ class Style:
 
     @property
     def linestyle(self) -> Literal["solid"] | tuple[float, tuple[float, ...]]:
-        """As matplotlib takes it."""
+        """The dashes in matplotlib's format."""
         return (0, self.dashes) if self.dashes else "solid"
 
 
-# Nine colours that stay apart (a CIE76 difference of 18 and more) under all three kinds of colour blindness.
+# The nine colours differ by a CIE76 distance of at least 18 under all three types of colour blindness.
 STYLES = {
     "standard": Style("#222222", (1, 1.3)),
     "decoupling": Style("#CCBB44", (10, 2)),
@@ -48,14 +42,17 @@ STYLES = {
     "s2e": Style("#CC3311", width=2.4, layer=5),
 }
 
-_SPARE_DASHES = [(2, 1), (7, 3), (10, 1), (4, 1, 2, 1), (2, 3)]
+OTHER_COLOR = "#8B5A2B"
+"""Colour of methods that are not in `STYLES`."""
+
+_OTHER_DASHES = [(2, 1), (7, 3), (10, 1), (4, 1, 2, 1), (2, 3)]
 
 
 def style_of(method: str) -> Style:
-    """Return the one style a method has in every figure.
+    """Return the style of a method.
 
-    `s2e:jocor` has JoCoR's colour and dashes, wider and above. Methods without a style of their own get a brown line,
-    with dashes that depend on the name only.
+    `s2e:jocor` has JoCoR's colour and dashes, in a wider line on a higher layer. Methods that are not in `STYLES` get a
+    brown line with dashes that depend only on the name.
     """
     if method in STYLES:
         return STYLES[method]
@@ -63,4 +60,4 @@ def style_of(method: str) -> Style:
     if name == "s2e" and searched:
         own = style_of(searched)
         return Style(own.color, own.dashes, width=2.0, layer=4)
-    return Style("#8B5A2B", _SPARE_DASHES[zlib.crc32(method.encode()) % len(_SPARE_DASHES)])
+    return Style(OTHER_COLOR, _OTHER_DASHES[zlib.crc32(method.encode()) % len(_OTHER_DASHES)])
