@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import nn
+from torch.func import vmap
 
-from s2e.engine.compiled.torch_internals import fused_adam_step, set_module_tensor
+from s2e.engine.compiled.torch_internals import (
+    fused_adam_step,
+    is_vmapped,
+    record_operations,
+    replace_gpu_benchmark,
+    set_module_tensor,
+)
 
 
 def test_fused_adam_step_equals_torch_adam() -> None:
@@ -46,3 +54,45 @@ def test_module_uses_and_differentiates_the_set_tensors() -> None:
     torch.testing.assert_close(mean, other[1].running_mean, rtol=0, atol=0)
     (gradient,) = torch.autograd.grad(module(inputs).pow(3).sum(), weight)
     assert gradient.abs().sum() > 0
+
+
+def test_only_tensors_with_a_vmapped_axis_are_vmapped() -> None:
+    shared, found = torch.ones(3), []
+    vmap(lambda own: (found.extend([is_vmapped(own), is_vmapped(shared)]), own)[1])(torch.ones(2, 3))
+    assert found == [True, False]
+    assert not is_vmapped(shared)
+
+
+def test_recorded_operations_refer_to_the_tensors_of_the_function() -> None:
+    weight, count = torch.zeros(3), torch.ones(())
+
+    def function() -> None:
+        weight.add_(count)
+
+    graph = record_operations(function)
+    with torch.no_grad():
+        graph()
+    assert weight.tolist() == [2, 2, 2]
+    attributes = [getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"]
+    assert {tensor.data_ptr() for tensor in attributes} == {weight.data_ptr(), count.data_ptr()}
+
+
+def test_gpu_benchmark_is_replaced_and_restored() -> None:
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    def current() -> object:
+        return getattr(benchmarker.benchmark_gpu, "__func__", benchmarker.benchmark_gpu)
+
+    before = current()
+    with replace_gpu_benchmark(lambda _: lambda run: run()):
+        assert benchmarker.benchmark_gpu(lambda: 3) == 3
+    assert current() is before
+    with pytest.raises(ValueError, match="while compiling"), replace_gpu_benchmark(lambda default: default):
+        raise ValueError("while compiling")
+    assert current() is before
+
+
+def test_the_compiler_has_worker_processes_to_start() -> None:
+    from torch._inductor.async_compile import maybe_warm_pool
+
+    assert callable(maybe_warm_pool)

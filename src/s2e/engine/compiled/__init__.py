@@ -1,1 +1,1 @@
-"""Fused kernels and compiled training steps."""
+"""Compiled training steps: tracing, layers of all networks as batched products, Triton kernels, kernel timing."""

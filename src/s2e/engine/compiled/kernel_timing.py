@@ -1,7 +1,7 @@
-"""How long a kernel takes inside a CUDA graph: what the compiler should choose a kernel's variant by.
+"""The time of a kernel inside a CUDA graph, by which the compiler chooses among variants of a kernel.
 
-By itself it times launches, together with copies of what the kernel changes. A launch takes ten times as long as most
-kernels of a step, which are captured in the end and never launched again: its choice would be a throw of dice.
+By default the compiler times launches, together with copies of the tensors that the kernel modifies. A launch takes ten
+times as long as most kernels of a step, and a captured step launches none of them: the choice would be noise.
 """
 
 from __future__ import annotations
@@ -12,55 +12,49 @@ from typing import Any
 
 import torch
 
+from s2e.engine.compiled.torch_internals import replace_gpu_benchmark
 from s2e.engine.memory import room_to_capture
 
-RUNS, REPLAYS = 10, 4
-"""Runs in the graph that is timed, and how often; the shortest time counts."""
+RUNS_PER_GRAPH, REPLAYS = 10, 4
+"""Runs of a kernel in the timed graph, and replays of the graph; the shortest replay counts."""
 
 
 @contextmanager
-def timed_in_graphs() -> Iterator[None]:
-    """Have the compiler time what it tries on a GPU as it will run; where that cannot be, it goes on as before."""
-    try:
-        from torch._inductor.runtime.benchmarking import benchmarker
+def benchmark_in_cuda_graphs() -> Iterator[None]:
+    """Let the compiler time kernel variants inside CUDA graphs, where the current stream can be captured."""
 
-        by_launches = benchmarker.benchmark_gpu
-    except (ImportError, AttributeError):  # not a part of torch that it promises to keep
+    def replacement(by_launches: Callable[..., Any]) -> Callable[..., Any]:
+        def benchmark_gpu(run: Callable[[], Any], *args: Any, **settings: Any) -> Any:
+            return _milliseconds(run) if _can_capture() else by_launches(run, *args, **settings)
+
+        return benchmark_gpu
+
+    with replace_gpu_benchmark(replacement):
         yield
-        return
-
-    def in_a_graph(run: Callable[[], Any], *args: Any, **settings: Any) -> Any:
-        return _milliseconds(run) if _capturable() else by_launches(run, *args, **settings)
-
-    benchmarker.benchmark_gpu = in_a_graph  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        benchmarker.benchmark_gpu = by_launches  # type: ignore[method-assign]
 
 
-def _capturable() -> bool:
-    """Tell whether the current stream can be captured, which the default one cannot, and there is room for it."""
+def _can_capture() -> bool:
+    """Return whether the current stream is not the default one, which cannot be captured, and memory suffices."""
     return torch.cuda.current_stream() != torch.cuda.default_stream() and room_to_capture()
 
 
 def _milliseconds(run: Callable[[], Any]) -> float:
-    run()  # what is loaded when it is run for the first time cannot be captured
+    run()  # modules that are loaded on the first call cannot be loaded during a capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin(capture_error_mode="thread_local")
     try:
-        for _ in range(RUNS):
+        for _ in range(RUNS_PER_GRAPH):
             run()
     finally:
         graph.capture_end()
-    return min(_replayed(graph) for _ in range(REPLAYS)) / RUNS
+    return min(_replay_milliseconds(graph) for _ in range(REPLAYS)) / RUNS_PER_GRAPH
 
 
-def _replayed(graph: torch.cuda.CUDAGraph) -> float:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
+def _replay_milliseconds(graph: torch.cuda.CUDAGraph) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
     graph.replay()
     end.record()
     end.synchronize()
-    return float(begin.elapsed_time(end))
+    return float(start.elapsed_time(end))

@@ -1,4 +1,7 @@
-"""A word to the compiler: what to put into memory. It works out anew, for every reader, what it takes for cheap."""
+"""A hint to the compiler to store a tensor in memory.
+
+By default it recomputes what it considers cheap in every kernel that reads it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ import torch
 from torch import Tensor
 
 
-def written_down(tensor: Tensor) -> Tensor:
-    """Return the same, to be put into memory once, in the order of its axes; its gradient, too."""
+def materialised(tensor: Tensor) -> Tensor:
+    """Return an equal tensor that the compiler stores once, contiguously; its gradient is stored likewise."""
     if not tensor.is_floating_point():  # has no gradient
-        return _WrittenDown.forward(tensor)
-    return _WrittenDown.apply(tensor)  # type: ignore[no-untyped-call,no-any-return]
+        return _Materialised.forward(tensor)
+    return _Materialised.apply(tensor)  # type: ignore[no-untyped-call,no-any-return]
 
 
-class _WrittenDown(torch.autograd.Function):
-    """Strides speak of memory, so there has to be some."""
+class _Materialised(torch.autograd.Function):
+    """`as_strided` works on storage, so the compiler has to allocate some."""
 
     @staticmethod
     def forward(tensor: Tensor) -> Tensor:
@@ -25,11 +28,11 @@ class _WrittenDown(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing."""
+        """Save nothing."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ARG004
-        return _WrittenDown.forward(gradient)
+        return _Materialised.forward(gradient)
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> Tensor:  # noqa: ARG004

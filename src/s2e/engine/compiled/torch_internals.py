@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
+from torch.fx import GraphModule
 from torch.optim.adam import adam
 
 
@@ -23,7 +27,7 @@ def fused_adam_step(
     beta2: float,
     epsilon: float,
 ) -> None:
-    """Update parameters, moments and step counts (0-d float tensors) in place, with the kernel of `Adam(fused=True)`."""
+    """Update parameters, moments and step counts (0-d float tensors) in place, by the kernel of `Adam(fused=True)`."""
     adam(
         list(parameters),
         list(gradients),
@@ -48,3 +52,44 @@ def set_module_tensor(module: nn.Module, name: str, tensor: Tensor) -> None:
     holder = module.get_submodule(path)
     held = holder._parameters if own in holder._parameters else holder._buffers
     held[own] = tensor  # type: ignore[assignment]
+
+
+def is_vmapped(tensor: Tensor) -> bool:
+    """Return whether a tensor inside `torch.func.vmap` has a hidden axis of its own, and is not shared by all calls."""
+    return is_batchedtensor(tensor)
+
+
+def record_operations(function: Callable[[], None]) -> GraphModule:
+    """Run a function once; return its tensor operations as a graph whose attributes are the tensors it works on."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import, and needed for compiling only
+
+    return make_fx(lambda: function(), tracing_mode="real", _allow_non_fake_inputs=True)()
+
+
+def start_compile_workers() -> None:
+    """Start the compiler's worker processes for GPU kernels, which takes seconds; without effect if torch has none."""
+    with suppress(ImportError):
+        from torch._inductor.async_compile import maybe_warm_pool
+
+        maybe_warm_pool()
+
+
+@contextmanager
+def replace_gpu_benchmark(replacement: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Replace the function by which the compiler times GPU kernels; without effect if torch has none.
+
+    Args:
+        replacement: makes the new function from the compiler's own; both take a function and return milliseconds.
+    """
+    try:
+        from torch._inductor.runtime.benchmarking import benchmarker
+
+        default = benchmarker.benchmark_gpu
+    except (ImportError, AttributeError):
+        yield
+        return
+    benchmarker.benchmark_gpu = replacement(default)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        benchmarker.benchmark_gpu = default  # type: ignore[method-assign]

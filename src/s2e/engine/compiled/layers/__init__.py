@@ -1,9 +1,9 @@
-"""Layers of G networks as one product, where vectorising them operation by operation would be slow.
+"""Layers of G networks as one batched product, where vectorising them operation by operation is slow.
 
-Inside `vmap` a rule here replaces torch's own for the layers that take the time of a training step; there is one for
-the loss, too, which is taken of all networks at once anyway. The rules are plain differentiable operations, written
-for a compiler. They see to the order of numbers in memory: gradients come out of their products as what they belong to
-lies there, and images have their channels last.
+Inside `vmap`, rules of this package replace torch's own for the layers that dominate a training step. There is one for
+the loss as well, which is computed for all networks at once outside `vmap`. The rules are differentiable operations,
+written for a compiler. They control the memory layout: a gradient has the layout of its parameter, and images have
+their channels last.
 
 | name | shape | what |
 |---|---|---|
@@ -27,28 +27,28 @@ from s2e.engine.compiled.layers.losses import cross_entropy
 from s2e.engine.compiled.layers.normalisation import batch_norm
 from s2e.engine.compiled.layers.pooling import max_pool2d
 
-__all__ = ["AsOneProduct"]
+__all__ = ["BatchedLayers"]
 
 
-class AsOneProduct(TorchFunctionMode):
-    """While this is active, layers inside `vmap`, and the loss, follow the rules of this module.
+class BatchedLayers(TorchFunctionMode):
+    """While active, layers inside `vmap`, and the loss, are computed by the rules of this package.
 
     Args:
-        narrow: convolutions, and the products that make gradients of shared inputs' weights, multiply in bfloat16 (and
-            add in float32); everything else stays in float32.
+        bfloat16: multiply in bfloat16 (and add in float32) in convolutions, and in the products that compute gradients
+            of weights from shared inputs; everything else stays in float32.
     """
 
-    def __init__(self, *, narrow: bool) -> None:
+    def __init__(self, *, bfloat16: bool) -> None:
         super().__init__()
-        self._type = torch.bfloat16 if narrow else torch.float32
+        self._product_dtype = torch.bfloat16 if bfloat16 else torch.float32
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Replace the calls that have a rule; a rule returns None where it does not hold."""
-        given, rule = kwargs or {}, _RULES.get(function)
-        replaced = None if rule is None else rule(self._type, *args, **given)
-        return function(*args, **given) if replaced is None else replaced
+        """Replace calls that have a rule; a rule returns None where it does not apply."""
+        named, rule = kwargs or {}, _RULES.get(function)
+        output = None if rule is None else rule(self._product_dtype, *args, **named)
+        return function(*args, **named) if output is None else output
 
 
 _RULES: dict[Any, Callable[..., Tensor | None]] = {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def cross_entropy(
-    narrow: torch.dtype,  # noqa: ARG001
+    product_dtype: torch.dtype,  # noqa: ARG001
     logits: Tensor,
     labels: Tensor,
     weight: Tensor | None = None,
@@ -18,14 +18,14 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     **rest: Any,  # noqa: ARG001
 ) -> Tensor | None:
-    """Return the loss of every sample, for logits (N, C) and labels (N,).
+    """Return the loss of every sample (N,), for logits (N, C) and labels (N,).
 
-    Written out like this it comes from the kernel that adds up over classes, and its gradient can be worked out
-    wherever it is needed.
+    In this form the kernel that sums over classes also computes the loss, and any kernel that needs the gradient can
+    recompute it.
     """
-    of_samples = weight is None and reduction == "none" and label_smoothing == 0
-    if not of_samples or logits.ndim != 2 or labels.is_floating_point():
+    unreduced = weight is None and reduction == "none" and label_smoothing == 0
+    if not unreduced or logits.ndim != 2 or labels.is_floating_point():
         return None
     shifted = logits - logits.detach().amax(dim=1, keepdim=True)
-    own = labels.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)  # (N, C)
-    return shifted.exp().sum(dim=1).log() - torch.where(own, shifted, 0.0).sum(dim=1)
+    is_label = labels.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)  # (N, C)
+    return shifted.exp().sum(dim=1).log() - torch.where(is_label, shifted, 0.0).sum(dim=1)

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
-from s2e.engine.compiled.layers.vmap_rule import ByRule, Dims, first
-from s2e.engine.compiled.materialise import written_down
+from s2e.engine.compiled.layers.vmap_rule import Dims, VmapRule, networks_first
+from s2e.engine.compiled.materialise import materialised
+from s2e.engine.compiled.torch_internals import is_vmapped
 
 
 def batch_norm(
-    narrow: torch.dtype,  # noqa: ARG001
+    product_dtype: torch.dtype,  # noqa: ARG001
     inputs: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -23,10 +23,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor | None:
-    """Normalise by the statistics of the batch, which running ones take over a little of."""
-    if not training or not is_batchedtensor(inputs):
+    """Normalise by the statistics of the batch, and update the running ones."""
+    if not training or not is_vmapped(inputs):
         return None
-    normalised, mean, variance = _Normalised.apply(inputs, weight, bias, eps)  # type: ignore[no-untyped-call]
+    normalised, mean, variance = _BatchNorm.apply(inputs, weight, bias, eps)  # type: ignore[no-untyped-call]
     if running_mean is not None and running_var is not None:
         count = inputs.numel() // inputs.shape[1]
         with torch.no_grad():
@@ -35,7 +35,7 @@ def batch_norm(
     return normalised  # type: ignore[no-any-return]
 
 
-class _Normalised(ByRule):
+class _BatchNorm(VmapRule):
     @staticmethod
     def vmap(
         info: Any,  # noqa: ARG004
@@ -47,20 +47,20 @@ class _Normalised(ByRule):
     ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
         """Return normalised inputs (G, B, C, ...), and the means and variances (G, C).
 
-        Statistics, and the sums for their gradients, are of every sample first and then of all samples: a GPU adds up
-        many short columns faster than a few long ones.
+        Statistics, and the sums in their gradients, are computed for every sample first and then over samples: a GPU
+        sums many short columns faster than a few long ones.
         """
-        own = first(inputs, in_dims[0])  # (G, B, C, ...)
-        means, within = own, None
-        if own.ndim > 3:
-            variances, means = torch.var_mean(own, dim=list(range(3, own.ndim)), correction=0)  # (G, B, C)
+        stacked = networks_first(inputs, in_dims[0])  # (G, B, C, ...)
+        means, within = stacked, None
+        if stacked.ndim > 3:
+            variances, means = torch.var_mean(stacked, dim=list(range(3, stacked.ndim)), correction=0)  # (G, B, C)
             within = variances.mean(dim=1)
         variance, mean = torch.var_mean(means, dim=1, correction=0)  # (G, C)
         variance = variance if within is None else variance + within
         scale = (variance + eps).rsqrt()
-        scale = scale if weight is None else scale * first(weight, in_dims[1])
+        scale = scale if weight is None else scale * networks_first(weight, in_dims[1])
         shift = -mean * scale
-        shift = shift if bias is None else shift + first(bias, in_dims[2])
-        size = (*means.shape, *[1] * (own.ndim - 3))
-        by, plus = (written_down(each).unsqueeze(1).expand(means.shape).view(size) for each in (scale, shift))
-        return (own * by + plus, mean, variance), (0, 0, 0)
+        shift = shift if bias is None else shift + networks_first(bias, in_dims[2])
+        size = (*means.shape, *[1] * (stacked.ndim - 3))
+        scale, shift = (materialised(each).unsqueeze(1).expand(means.shape).view(size) for each in (scale, shift))
+        return (stacked * scale + shift, mean, variance), (0, 0, 0)

@@ -1,4 +1,4 @@
-"""Pooling of all networks."""
+"""Max pooling of all networks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
-from s2e.engine.compiled.layers.vmap_rule import ByRule, Dims, first
+from s2e.engine.compiled.layers.vmap_rule import Dims, VmapRule, networks_first
+from s2e.engine.compiled.torch_internals import is_vmapped
 
 
 def max_pool2d(
-    narrow: torch.dtype,
+    product_dtype: torch.dtype,
     inputs: Tensor,
     kernel_size: int | tuple[int, ...],
     stride: int | tuple[int, ...] | None = None,
@@ -21,33 +21,33 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | None:
-    """Halve both sides of images: the larger of neighbours, the first of equal ones, as a few comparisons."""
+    """Pool windows of 2×2 with stride 2 by comparisons; ties go to the first element. Other windows have no rule."""
     halves = kernel_size in (2, (2, 2)) and stride in (None, 2, (2, 2)) and padding in (0, (0, 0))
     plain = halves and dilation in (1, (1, 1)) and not ceil_mode and not return_indices
-    if not plain or not is_batchedtensor(inputs) or inputs.shape[-1] % 2 or inputs.shape[-2] % 2:
+    if not plain or not is_vmapped(inputs) or inputs.shape[-1] % 2 or inputs.shape[-2] % 2:
         return None
-    halved: Tensor = _HalvedByRule.apply(inputs.to(narrow))  # type: ignore[no-untyped-call]
-    return halved.to(inputs.dtype)
+    pooled: Tensor = _MaxPool.apply(inputs.to(product_dtype))  # type: ignore[no-untyped-call]
+    return pooled.to(inputs.dtype)
 
 
-class _HalvedByRule(ByRule):
+class _MaxPool(VmapRule):
     @staticmethod
     def vmap(info: Any, in_dims: Dims, inputs: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
-        """Halve the last two axes of whatever there is."""
-        return _Halved.apply(first(inputs, in_dims[0]))[0], 0  # type: ignore[no-untyped-call]
+        """Pool over the last two axes."""
+        return _MaxPool2x2.apply(networks_first(inputs, in_dims[0]))[0], 0  # type: ignore[no-untyped-call]
 
 
-class _Halved(torch.autograd.Function):
-    """The largest of each square of four, and which of them it is: the first of equal ones, or not a number."""
+class _MaxPool2x2(torch.autograd.Function):
+    """The maximum of each 2×2 window and its index in the window, 0..3; NaN is larger than any number."""
 
     @staticmethod
     def forward(inputs: Tensor) -> tuple[Tensor, Tensor]:
         largest, *others = (inputs[..., i::2, j::2] for i in (0, 1) for j in (0, 1))
-        which = torch.zeros_like(largest, dtype=torch.uint8)
-        for place, other in enumerate(others, start=1):
+        argmax = torch.zeros_like(largest, dtype=torch.uint8)
+        for index, other in enumerate(others, start=1):
             larger = (other > largest) | other.isnan()
-            largest, which = torch.where(larger, other, largest), torch.where(larger, place, which)
-        return largest, which
+            largest, argmax = torch.where(larger, other, largest), torch.where(larger, index, argmax)
+        return largest, argmax
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
@@ -57,15 +57,17 @@ class _Halved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> Tensor:
-        """Hand each gradient to the one of four it came from."""
-        (which,) = ctx.saved_tensors
-        rows, columns = (torch.arange(2 * side, device=which.device) for side in which.shape[-2:])
-        place = (2 * (rows % 2)).unsqueeze(1) + columns % 2  # (H, W): which of its four an element is
-        chosen, spread = (each.index_select(-2, rows // 2).index_select(-1, columns // 2) for each in (which, gradient))
-        return torch.where(chosen == place, spread, 0.0)
+        """Pass each gradient to the maximum of its window."""
+        (argmax,) = ctx.saved_tensors
+        rows, columns = (torch.arange(2 * side, device=argmax.device) for side in argmax.shape[-2:])
+        index = (2 * (rows % 2)).unsqueeze(1) + columns % 2  # (H, W), of each element in its window
+        chosen, spread = (
+            each.index_select(-2, rows // 2).index_select(-1, columns // 2) for each in (argmax, gradient)
+        )
+        return torch.where(chosen == index, spread, 0.0)
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None]:
-        (which,) = ctx.saved_tensors
-        squares = torch.stack([tangent[..., i::2, j::2] for i in (0, 1) for j in (0, 1)], dim=-1)
-        return squares.gather(-1, which.long().unsqueeze(-1)).squeeze(-1), None
+        (argmax,) = ctx.saved_tensors
+        windows = torch.stack([tangent[..., i::2, j::2] for i in (0, 1) for j in (0, 1)], dim=-1)
+        return windows.gather(-1, argmax.long().unsqueeze(-1)).squeeze(-1), None

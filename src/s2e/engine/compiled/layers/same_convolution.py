@@ -1,13 +1,13 @@
-"""Convolutions of G networks with many channels each, all of them in one call, channels last.
+"""Convolutions of G networks with many channels each and "same" padding, in one call, channels last.
 
 | name | shape | what |
 |---|---|---|
 | inputs | (G, B, H, W, C) | of each network; (1, B, H, W, C) shared by all |
-| weight | (G, O, C, h, w) | as a module holds it; h and w odd |
-| outputs | (G, B, H, W, O) | of the size of the inputs: stride one, zeros around the images |
+| weight | (G, O, C, h, w) | the layout of `nn.Conv2d`; h and w odd |
+| outputs | (G, B, H, W, O) | sides of the inputs: stride one, zero padding |
 
-A library runs such convolutions network by network, and each then has to be copied to where the others are. On a GPU
-they are kernels of our own; anywhere else, and as the truth to test these by, a loop over networks.
+A library runs such convolutions network by network, and then has to copy each output into the stacked tensor. On a GPU
+they are Triton kernels; on other devices, and as the reference to test those kernels by, a loop over networks.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-ALIGNED = 16
-"""Numbers of channels must be multiples of this: kernels read so many numbers at once."""
+CHANNEL_MULTIPLE = 16
+"""Numbers of channels must be multiples of this: the kernels load this many numbers at once."""
 
 
 class SameConvolution(torch.autograd.Function):
     """Convolve inputs with weights, plus a bias (G, O).
 
-    It multiplies in the type of the inputs, which may be a narrow one, and adds in float32 at least. Gradients of
-    weights and biases are of the type they are added in.
+    Products are of the dtype of the inputs, which may be bfloat16, and are summed in float32 at least. Gradients of
+    weights and biases have the dtype of the sums.
     """
 
     @staticmethod
     def forward(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return the outputs."""
-        made = _convolve(inputs, weight.permute(0, 3, 4, 2, 1))
-        return made if bias is None else made + bias[:, None, None, None].to(made.dtype)
+        outputs = _convolve(inputs, weight.permute(0, 3, 4, 2, 1))
+        return outputs if bias is None else outputs + bias[:, None, None, None].to(outputs.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        """Keep inputs and weights."""
+        """Save inputs and weights."""
         ctx.save_for_backward(*inputs[:2])
         ctx.save_for_forward(*inputs[:2])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
-        """An output is fed by the inputs around it: an input feeds the outputs around it, seen from the other side."""
+        """Convolve the gradient with flipped kernels for the inputs; correlate it with the inputs for the weights."""
         inputs, weight = ctx.saved_tensors
         gradient = gradient.contiguous()
         by_inputs = None
@@ -55,7 +55,7 @@ class SameConvolution(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Add up what changes with the inputs, with the weights and with the bias."""
+        """Sum the changes along the tangents of inputs, weights and bias."""
         inputs, weight = ctx.saved_tensors
         by_inputs, by_weight, by_bias = tangents
         change = torch.zeros((), dtype=inputs.dtype, device=inputs.device)
@@ -66,14 +66,14 @@ class SameConvolution(torch.autograd.Function):
         return change if by_bias is None else change + by_bias[:, None, None, None].to(change.dtype)
 
 
-def fits(pixels: int, channels: int) -> bool:
-    """Tell whether kernels can count the numbers in all images of a network."""
-    return pixels * -(-channels // ALIGNED) * ALIGNED < 2**31
+def fits_int32(pixels: int, channels: int) -> bool:
+    """Return whether the kernels can index all images of a network, padded channels included, with 32 bits."""
+    return pixels * -(-channels // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE < 2**31
 
 
 def _convolve(inputs: Tensor, weight: Tensor) -> Tensor:
-    made: Tensor = convolve(inputs, weight.to(inputs.dtype).contiguous())
-    return made
+    outputs: Tensor = convolve(inputs, weight.to(inputs.dtype).contiguous())
+    return outputs
 
 
 @torch.library.custom_op("s2e::convolve", mutates_args=())
@@ -95,61 +95,62 @@ def _(inputs: Tensor, weight: Tensor) -> Tensor:
 
 @convolve.register_kernel("cuda")
 def _(inputs: Tensor, weight: Tensor) -> Tensor:
-    from s2e.engine.compiled.layers.triton_kernels import forward  # Triton comes with torch for GPUs only
+    from s2e.engine.compiled.layers.triton_kernels import convolve as convolve_kernel  # CPU builds of torch lack Triton
 
-    return forward(inputs.contiguous(), weight.contiguous())
+    return convolve_kernel(inputs.contiguous(), weight.contiguous())
 
 
 @torch.library.custom_op("s2e::weight_gradient", mutates_args=())
 def weight_gradient(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
-    """Return the gradient of the weights, (G, O, C, height, width), by that of the outputs."""
+    """Return the gradient of the weights, (G, O, C, height, width), from that of the outputs."""
     rows, columns = inputs.shape[2:4]
     vertical, horizontal = height // 2, width // 2
-    padded = functional.pad(inputs.to(_sums(inputs)), (0, 0, horizontal, horizontal, vertical, vertical))
+    padded = functional.pad(inputs.to(_sum_dtype(inputs)), (0, 0, horizontal, horizontal, vertical, vertical))
     padded = padded.expand(len(gradient), -1, -1, -1, -1)
-    by_place = [
+    by_element = [
         torch.einsum("gbhwc,gbhwo->goc", padded[:, :, i : i + rows, j : j + columns], gradient.to(padded.dtype))
         for i in range(height)
         for j in range(width)
     ]
-    made: Tensor = torch.stack(by_place, dim=-1).unflatten(-1, (height, width))
-    return made
+    by_weight: Tensor = torch.stack(by_element, dim=-1).unflatten(-1, (height, width))
+    return by_weight
 
 
 @weight_gradient.register_fake
 def _(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
     size = (len(gradient), gradient.shape[-1], inputs.shape[-1], height, width)
-    return inputs.new_empty(size, dtype=_sums(inputs))
+    return inputs.new_empty(size, dtype=_sum_dtype(inputs))
 
 
 @weight_gradient.register_kernel("cuda")
 def _(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
-    from s2e.engine.compiled.layers.triton_kernels import gradient_of_weights
+    from s2e.engine.compiled.layers.triton_kernels import weight_gradient as weight_gradient_kernel
 
-    return gradient_of_weights(inputs.contiguous(), gradient.contiguous(), height, width)
+    return weight_gradient_kernel(inputs.contiguous(), gradient.contiguous(), height, width)
 
 
 @torch.library.custom_op("s2e::bias_gradient", mutates_args=())
 def bias_gradient(gradient: Tensor) -> Tensor:
-    """Return the gradient of the bias, (G, O), by that of the outputs.
+    """Return the gradient of the bias, (G, O), from that of the outputs.
 
-    Hidden from the compiler, which would add up while it makes the gradient of the outputs, and be slower at both.
+    A custom operator, so that the compiler does not fuse the sum with the computation of the outputs' gradient, which
+    would slow down both.
     """
-    return gradient.sum(dim=(1, 2, 3), dtype=_sums(gradient))
+    return gradient.sum(dim=(1, 2, 3), dtype=_sum_dtype(gradient))
 
 
 @bias_gradient.register_kernel("cuda")
 def _(gradient: Tensor) -> Tensor:
-    from s2e.engine.compiled.layers.triton_kernels import sums_over_pixels
+    from s2e.engine.compiled.layers.triton_kernels import sum_over_pixels
 
-    return sums_over_pixels(gradient.contiguous())
+    return sum_over_pixels(gradient.contiguous())
 
 
 @bias_gradient.register_fake
 def _(gradient: Tensor) -> Tensor:
-    return gradient.new_empty((len(gradient), gradient.shape[-1]), dtype=_sums(gradient))
+    return gradient.new_empty((len(gradient), gradient.shape[-1]), dtype=_sum_dtype(gradient))
 
 
-def _sums(tensor: Tensor) -> torch.dtype:
-    """The type in which to add up products of numbers of this tensor."""
+def _sum_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the dtype in which to sum products of a tensor's elements."""
     return torch.promote_types(tensor.dtype, torch.float32)

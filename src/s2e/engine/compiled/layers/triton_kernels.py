@@ -1,8 +1,8 @@
-"""The kernels of `at_once`, for a GPU.
+"""Triton kernels of `same_convolution`.
 
-The pixels of all images of a network are the rows of a matrix (rows, C). What an output sees at one place of the window
-is that matrix, moved by a number of rows that is the same for every output, with zeros where the window leaves the
-image. So a convolution is a product over places and channels, and nothing is ever copied.
+The pixels of all images of a network are the rows of a matrix (rows, C). The inputs of all outputs at one offset of the
+window are that matrix shifted by a number of rows, the same for every output, with zeros where the window leaves the
+image. So a convolution is a product over offsets and channels, and no patches are copied.
 """
 
 from __future__ import annotations
@@ -12,178 +12,181 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BYTES_AT_ONCE = 128
-"""Of a row of each side that a product takes in before it goes on to the next."""
-ENOUGH_TILES = 512
-"""Products in one call that keep a GPU busy."""
-FEWEST_PIXELS = 1024
-"""Of a part that is added up by itself."""
+BYTES_PER_STEP = 128
+"""Bytes of each operand's row that a product loads in one step of its inner loop."""
+MIN_TILES = 512
+"""Tiles in one call that keep a GPU busy."""
+MIN_PIXELS_PER_SPLIT = 1024
+"""Pixels that are summed separately at least, where a sum over pixels is split."""
 
 
-def forward(inputs: Tensor, weight: Tensor) -> Tensor:
+def convolve(inputs: Tensor, weight: Tensor) -> Tensor:
     """Convolve inputs (G or 1, B, H, W, C) with weights (G, h, w, C, O); contiguous, C and O multiples of 16."""
-    shared, batch, height, width, channels = inputs.shape
+    batches, batch, height, width, channels = inputs.shape
     networks, *window, _, outputs = weight.shape
     rows = batch * height * width
-    made = inputs.new_empty(networks, *inputs.shape[1:-1], outputs)
-    tile = (128, _side(outputs, most=256), _side(channels, most=BYTES_AT_ONCE // inputs.itemsize))
+    product = inputs.new_empty(networks, *inputs.shape[1:-1], outputs)
+    tile = (128, _tile_side(outputs, largest=256), _tile_side(channels, largest=BYTES_PER_STEP // inputs.itemsize))
     grid = (triton.cdiv(rows, tile[0]), triton.cdiv(outputs, tile[1]), networks)
-    _forward[grid](
-        inputs, weight, made, rows, shared == 1, height, width, channels, outputs, *window, *tile,
-        num_warps=8 if tile[1] > 128 else 4, num_stages=_stages(inputs, (tile[0] + tile[1]) * tile[2], most=3),
+    _convolve[grid](
+        inputs, weight, product, rows, batches == 1, height, width, channels, outputs, *window, *tile,
+        num_warps=8 if tile[1] > 128 else 4, num_stages=_stages(inputs, (tile[0] + tile[1]) * tile[2], largest=3),
     )  # fmt: skip
-    return made
+    return product
 
 
-def gradient_of_weights(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
-    """Return the gradient of the weights, (G, O, C, height, width), by that of the outputs (G, B, H, W, O)."""
-    shared, batch, rows, columns, channels = inputs.shape
+def weight_gradient(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
+    """Return the gradient of the weights, (G, O, C, height, width), from that of the outputs (G, B, H, W, O)."""
+    batches, batch, rows, columns, channels = inputs.shape
     networks, outputs = len(gradient), gradient.shape[-1]
     pixels = batch * rows * columns
-    tile = (_side(channels, most=128), _side(outputs, most=128), BYTES_AT_ONCE // inputs.itemsize)
+    tile = (_tile_side(channels, largest=128), _tile_side(outputs, largest=128), BYTES_PER_STEP // inputs.itemsize)
     tiles = (height * width * triton.cdiv(channels, tile[0]), triton.cdiv(outputs, tile[1]))
-    parts = _parts(tiles[0] * tiles[1] * networks, pixels)
-    size = (parts, networks, height, width, channels, outputs)
-    made = torch.empty(size, dtype=torch.float32, device=inputs.device)
-    _gradient_of_weights[(*tiles, networks * parts)](
-        inputs, gradient, made, pixels, triton.cdiv(pixels, parts), networks, shared == 1, rows, columns,
+    splits = _splits(tiles[0] * tiles[1] * networks, pixels)
+    size = (splits, networks, height, width, channels, outputs)
+    partial_sums = torch.empty(size, dtype=torch.float32, device=inputs.device)
+    _weight_gradient[(*tiles, networks * splits)](
+        inputs, gradient, partial_sums, pixels, triton.cdiv(pixels, splits), networks, batches == 1, rows, columns,
         channels, outputs, height, width, *tile,
-        num_warps=4, num_stages=_stages(inputs, (tile[0] + tile[1]) * tile[2], most=4),
+        num_warps=4, num_stages=_stages(inputs, (tile[0] + tile[1]) * tile[2], largest=4),
     )  # fmt: skip
-    return made.sum(dim=0).permute(0, 4, 3, 1, 2).contiguous()
+    return partial_sums.sum(dim=0).permute(0, 4, 3, 1, 2).contiguous()
 
 
-def sums_over_pixels(values: Tensor) -> Tensor:
-    """Add up (G, B, H, W, O) over the pixels of all images, (G, O) in float32."""
+def sum_over_pixels(values: Tensor) -> Tensor:
+    """Sum (G, B, H, W, O) over the pixels of all images, (G, O) in float32."""
     networks, outputs = len(values), values.shape[-1]
     pixels = values.shape[1:4].numel()
-    parts = _parts(networks, pixels)
-    made = torch.empty((parts, networks, outputs), dtype=torch.float32, device=values.device)
+    splits = _splits(networks, pixels)
+    partial_sums = torch.empty((splits, networks, outputs), dtype=torch.float32, device=values.device)
     columns = triton.next_power_of_2(outputs)
-    _sums_over_pixels[(networks, parts)](
-        values, made, pixels, triton.cdiv(pixels, parts), outputs, columns, max(1, 8192 // columns), num_warps=8
-    )
-    return made.sum(dim=0)
+    _sum_over_pixels[(networks, splits)](
+        values, partial_sums, pixels, triton.cdiv(pixels, splits), outputs, columns, max(1, 8192 // columns),
+        num_warps=8,
+    )  # fmt: skip
+    return partial_sums.sum(dim=0)
 
 
-def _parts(tiles: int, pixels: int) -> int:
-    """In how many parts to add up over pixels, so that every processor has something to do."""
-    parts = 1
-    while tiles * parts < ENOUGH_TILES and pixels >= 2 * parts * FEWEST_PIXELS:
-        parts *= 2
-    return parts
+def _splits(tiles: int, pixels: int) -> int:
+    """Return into how many parts to split a sum over pixels to occupy the whole GPU."""
+    splits = 1
+    while tiles * splits < MIN_TILES and pixels >= 2 * splits * MIN_PIXELS_PER_SPLIT:
+        splits *= 2
+    return splits
 
 
-def _stages(inputs: Tensor, elements: int, *, most: int) -> int:
-    """How many steps ahead to fetch, each so many elements, where they go into a processor's own memory."""
+def _stages(inputs: Tensor, elements: int, *, largest: int) -> int:
+    """Return how many steps of the inner loop to prefetch: as many, of this many elements, as shared memory holds."""
     device = torch.cuda.get_device_properties(inputs.device)
-    room = int(
+    shared_memory = int(
         getattr(device, "shared_memory_per_block_optin", device.shared_memory_per_block)
-    )  # not every torch has it
-    return max(1, min(most, room // (elements * inputs.itemsize)))
+    )  # older versions of torch lack the first
+    return max(1, min(largest, shared_memory // (elements * inputs.itemsize)))
 
 
-def _side(length: int, *, most: int) -> int:
-    """A power of two that covers a side, or a part of it."""
+def _tile_side(length: int, *, largest: int) -> int:
+    """Return the power of two that covers a side, or the largest allowed."""
     power: int = triton.next_power_of_2(length)
-    return min(most, power)
+    return min(largest, power)
 
 
 @triton.jit
-def _forward(
-    inputs, weight, made, rows, SHARED: tl.constexpr,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, N: tl.constexpr, h: tl.constexpr, w: tl.constexpr,
+def _convolve(
+    inputs, weight, product, rows, SHARED: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, h: tl.constexpr, w: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     network = tl.program_id(2).to(tl.int64)
     if not SHARED:
         inputs += network * rows * C
-    weight += network * (h * w * C * N)
-    made += network * rows * N
+    weight += network * (h * w * C * OUT)
+    product += network * rows * OUT
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     y, x = row // W % H, row % W
-    chunks: tl.constexpr = (C + CHANNELS - 1) // CHANNELS
+    channel_blocks: tl.constexpr = (C + CHANNELS - 1) // CHANNELS
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for step in range(h * w * chunks):
-        place = step // chunks
-        channel = step % chunks * CHANNELS + tl.arange(0, CHANNELS)
-        down, right = place // w - h // 2, place % w - w // 2
-        seen = (row < rows) & (y + down >= 0) & (y + down < H) & (x + right >= 0) & (x + right < W)
-        left_side = tl.load(
+    for step in range(h * w * channel_blocks):
+        offset = step // channel_blocks
+        channel = step % channel_blocks * CHANNELS + tl.arange(0, CHANNELS)
+        down, right = offset // w - h // 2, offset % w - w // 2
+        inside = (row < rows) & (y + down >= 0) & (y + down < H) & (x + right >= 0) & (x + right < W)
+        pixels = tl.load(
             inputs + (row + down * W + right)[:, None] * C + channel[None, :],
-            mask=seen[:, None] & (channel < C)[None, :],
+            mask=inside[:, None] & (channel < C)[None, :],
             other=0.0,
         )
-        right_side = tl.load(
-            weight + (place * C + channel)[:, None] * N + column[None, :],
-            mask=(channel < C)[:, None] & (column < N)[None, :],
+        kernel = tl.load(
+            weight + (offset * C + channel)[:, None] * OUT + column[None, :],
+            mask=(channel < C)[:, None] & (column < OUT)[None, :],
             other=0.0,
         )
-        total = tl.dot(left_side, right_side, total, input_precision="ieee")  # of float32
+        total = tl.dot(pixels, kernel, total, input_precision="ieee")  # float32 is not rounded to TF32
     tl.store(
-        made + row[:, None] * N + column[None, :],
-        total.to(made.dtype.element_ty),
-        mask=(row < rows)[:, None] & (column < N)[None, :],
+        product + row[:, None] * OUT + column[None, :],
+        total.to(product.dtype.element_ty),
+        mask=(row < rows)[:, None] & (column < OUT)[None, :],
     )
 
 
 @triton.jit
-def _gradient_of_weights(
-    inputs, gradient, made, rows, rows_of_part, networks, SHARED: tl.constexpr,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, N: tl.constexpr, h: tl.constexpr, w: tl.constexpr,
+def _weight_gradient(
+    inputs, gradient, partial_sums, rows, rows_per_split, networks, SHARED: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, h: tl.constexpr, w: tl.constexpr,
     CHANNELS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    blocks: tl.constexpr = (C + CHANNELS - 1) // CHANNELS
-    place = tl.program_id(0) // blocks
-    channel = tl.program_id(0) % blocks * CHANNELS + tl.arange(0, CHANNELS)
+    channel_blocks: tl.constexpr = (C + CHANNELS - 1) // CHANNELS
+    offset = tl.program_id(0) // channel_blocks
+    channel = tl.program_id(0) % channel_blocks * CHANNELS + tl.arange(0, CHANNELS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     network = (tl.program_id(2) % networks).to(tl.int64)
-    first = tl.program_id(2) // networks * rows_of_part
+    first = tl.program_id(2) // networks * rows_per_split
     if not SHARED:
         inputs += network * rows * C
-    gradient += network * rows * N
-    down, right = place // w - h // 2, place % w - w // 2
+    gradient += network * rows * OUT
+    down, right = offset // w - h // 2, offset % w - w // 2
     total = tl.zeros((CHANNELS, COLUMNS), dtype=tl.float32)
-    last = tl.minimum(first + rows_of_part, rows)
+    last = tl.minimum(first + rows_per_split, rows)
     for start in range(first, last, ROWS):
         row = start + tl.arange(0, ROWS)
         y, x = row // W % H, row % W
-        seen = (row < last) & (y + down >= 0) & (y + down < H) & (x + right >= 0) & (x + right < W)
-        left_side = tl.load(
+        inside = (row < last) & (y + down >= 0) & (y + down < H) & (x + right >= 0) & (x + right < W)
+        pixels = tl.load(
             inputs + (row + down * W + right)[:, None] * C + channel[None, :],
-            mask=seen[:, None] & (channel < C)[None, :],
+            mask=inside[:, None] & (channel < C)[None, :],
             other=0.0,
         )
-        right_side = tl.load(
-            gradient + row[:, None] * N + column[None, :],
-            mask=(row < last)[:, None] & (column < N)[None, :],
+        output_gradient = tl.load(
+            gradient + row[:, None] * OUT + column[None, :],
+            mask=(row < last)[:, None] & (column < OUT)[None, :],
             other=0.0,
         )
-        total = tl.dot(left_side.trans(), right_side, total, input_precision="ieee")
-    made += tl.program_id(2).to(tl.int64) * (h * w * C * N)
+        total = tl.dot(pixels.trans(), output_gradient, total, input_precision="ieee")
+    partial_sums += tl.program_id(2).to(tl.int64) * (h * w * C * OUT)
     tl.store(
-        made + (place * C + channel)[:, None] * N + column[None, :],
+        partial_sums + (offset * C + channel)[:, None] * OUT + column[None, :],
         total,
-        mask=(channel < C)[:, None] & (column < N)[None, :],
+        mask=(channel < C)[:, None] & (column < OUT)[None, :],
     )
 
 
 @triton.jit
-def _sums_over_pixels(
-    values, made, rows, rows_of_part, N: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr
+def _sum_over_pixels(
+    values, partial_sums, rows, rows_per_split, OUT: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    network, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    values += network * rows * N
+    network, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    values += network * rows * OUT
     column = tl.arange(0, COLUMNS)
-    first = part * rows_of_part
-    last = tl.minimum(first + rows_of_part, rows)
+    first = split * rows_per_split
+    last = tl.minimum(first + rows_per_split, rows)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(first, last, ROWS):
         row = start + tl.arange(0, ROWS)
         total += tl.load(
-            values + row[:, None] * N + column[None, :],
-            mask=(row < last)[:, None] & (column < N)[None, :],
+            values + row[:, None] * OUT + column[None, :],
+            mask=(row < last)[:, None] & (column < OUT)[None, :],
             other=0.0,
         ).to(tl.float32)
-    tl.store(made + (part * tl.num_programs(0) + network) * N + column, tl.sum(total, axis=0), mask=column < N)
+    tl.store(
+        partial_sums + (split * tl.num_programs(0) + network) * OUT + column, tl.sum(total, axis=0), mask=column < OUT
+    )

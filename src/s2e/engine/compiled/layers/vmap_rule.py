@@ -1,4 +1,4 @@
-"""What the rules have in common."""
+"""The base class of vmap rules, and operations they share."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-ALIGNED = 8
-"""Sides of products are filled up to a multiple of this: the fast kernels read so many numbers at once."""
+ALIGNMENT = 8
+"""Sides of products are padded to a multiple of this: the fast kernels load this many numbers at once."""
 
 Dims = tuple[int | None, ...]
 
 
-class ByRule(torch.autograd.Function):
-    """A layer that exists vmapped only, and is differentiated as the operations of its rule."""
+class VmapRule(torch.autograd.Function):
+    """A layer that is defined inside `vmap` only, by `vmap`, and differentiated through the operations of that rule."""
 
     @staticmethod
     def forward(*given: Any) -> Tensor:
-        """Never happens."""
+        """Raise: the layer is not defined outside `vmap`."""
         raise NotImplementedError
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing."""
+        """Save nothing."""
 
 
-def first(tensor: Tensor, dim: int | None) -> Tensor:
-    """Return a tensor with its axis of networks in front; one that all networks share has none."""
+def networks_first(tensor: Tensor, dim: int | None) -> Tensor:
+    """Move the axis of networks to the front; a tensor that all networks share has none, `dim=None`."""
     return tensor if dim is None else tensor.movedim(dim, 0)
 
 
-def aligned(tensor: Tensor, dim: int, to: int = ALIGNED) -> Tensor:
-    """Fill an axis up with zeros to a length that matrix products take in whole words."""
-    missing = -tensor.shape[dim] % to
+def pad_to_multiple(tensor: Tensor, dim: int, multiple: int = ALIGNMENT) -> Tensor:
+    """Pad an axis with zeros at its end, to the next length that is a multiple."""
+    missing = -tensor.shape[dim] % multiple
     after = tensor.ndim - 1 - dim % tensor.ndim
     return functional.pad(tensor, (0, 0) * after + (0, missing)) if missing else tensor
