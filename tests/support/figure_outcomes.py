@@ -1,4 +1,4 @@
-"""Outcomes to draw, and what a reader sees of a drawing."""
+"""Synthetic outcomes and bands to draw, and access to the elements of a drawing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from s2e.plots.epoch_curves import Band
+from s2e.plots import Band
 from s2e.workflows.outcomes import Outcome
 
 METHODS = [
@@ -24,7 +24,7 @@ METHODS = [
     "jocor",
     "s2e",
 ]
-TOLD = ["mentornet", "coteaching", "coteaching+", "jocor"]
+FIXED_SCHEDULE = ["mentornet", "coteaching", "coteaching+", "jocor"]
 NOISES = ["symmetric:0.2", "symmetric:0.5", "pair:0.45"]
 NAN = math.nan
 
@@ -39,7 +39,7 @@ def comparison(
     evaluated_on: str = "test",
     diverged: Sequence[tuple[str, str, int]] = (),
 ) -> list[Outcome]:
-    """An invented comparison: accuracy rises, then falls as wrong labels are memorised, the later the better."""
+    """Outcomes in which accuracy rises, then falls as wrong labels are memorised, less for later methods."""
     t = np.arange(epochs)
     made = []
     for noise, (rank, method), seed in itertools.product(noises, enumerate(methods), range(seeds)):
@@ -48,7 +48,7 @@ def comparison(
         memorised = rate / (1 + rank) / (1 + np.exp((40 - t) / 15))
         accuracy = 0.9 + 0.005 * rank - 0.7 * np.exp(-(t + 1) / 3) - memorised + generator.normal(0, 0.005, epochs)
         schedule = None
-        if method in TOLD:
+        if method in FIXED_SCHEDULE:
             schedule = 1 - rate * np.minimum(t / 10, 1)
         elif method.startswith("s2e"):
             schedule = (1 + t) ** -generator.uniform(0.2, 0.3)
@@ -75,13 +75,14 @@ def comparison(
     return made
 
 
-def small(**changes: Any) -> list[Outcome]:
+def small_comparison(**changes: Any) -> list[Outcome]:
+    """One noise setting, two methods, one seed and five epochs, with changes."""
     settings: dict[str, Any] = {"methods": ["coteaching", "s2e"], "noises": ["pair:0.45"], "seeds": 1, "epochs": 5}
     return comparison(**{**settings, **changes})
 
 
-def given(values: Sequence[Sequence[float]], *, keep_rates: Any = None, **changes: Any) -> list[Outcome]:
-    """Trainings of one method with the given accuracies, (seeds, T)."""
+def from_accuracies(values: Sequence[Sequence[float]], *, keep_rates: Any = None, **changes: Any) -> list[Outcome]:
+    """Outcomes of one method with these accuracies, (seeds, T)."""
     curves = np.array(values, dtype=float)
     names = {"noise": "pair:0.45", "method": "s2e", **changes}
     return [
@@ -102,7 +103,10 @@ def given(values: Sequence[Sequence[float]], *, keep_rates: Any = None, **change
     ]
 
 
-def a_band(noise: str = "pair:0.45", method: str = "s2e", values: Sequence[float] = (0.5, 0.6), **changes: Any) -> Band:
+def make_band(
+    noise: str = "pair:0.45", method: str = "s2e", values: Sequence[float] = (0.5, 0.6), **changes: Any
+) -> Band:
+    """A band of width 0.1 on either side of the values, with changes."""
     mean = np.array(values, dtype=float)
     settings = {"low": mean - 0.1, "high": mean + 0.1, "seeds": 3, "diverged": 0, **changes}
     return Band(noise, method, mean, **settings)
@@ -113,7 +117,7 @@ def legend_of(figure: Any) -> Any:
     return legend
 
 
-def names_in(figure: Any) -> list[str]:
+def legend_names(figure: Any) -> list[str]:
     return [text.get_text() for text in legend_of(figure).get_texts()]
 
 
@@ -121,6 +125,6 @@ def lines_of(axes: Any) -> list[Any]:
     return list(axes.get_lines())
 
 
-def drawn(figure: Any) -> None:
-    """Lay the figure out and paint it; the canvas it is born with does neither."""
+def draw(figure: Any) -> None:
+    """Lay out and draw the figure; its default canvas does neither."""
     FigureCanvasAgg(figure).draw()

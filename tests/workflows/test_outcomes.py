@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from s2e.errors import InvalidInput
-from s2e.plots.names import display_name, noise_title
 from s2e.runs.csv_files import csv_text
 from s2e.workflows.outcomes import Outcome, arrays, curve_rows, from_arrays, grouped, result_rows, summarise
 
@@ -87,46 +86,6 @@ def test_last_precision_is_unknown_where_it_was_in_none_of_the_last_ten_epochs()
     precision[:4] = 0.5
     assert math.isnan(outcome(label_precision=precision).last_precision)
     assert math.isnan(outcome(label_precision=np.full(14, NAN)).last_precision)
-
-
-# Names
-
-
-@pytest.mark.parametrize(
-    ("method", "shown"),
-    [
-        ("standard", "Standard"),
-        ("decoupling", "Decoupling"),
-        ("f-correction", "F-correction"),
-        ("mentornet", "MentorNet"),
-        ("coteaching", "Co-teaching"),
-        ("coteaching+", "Co-teaching+"),
-        ("reweight", "Reweight"),
-        ("jocor", "JoCoR"),
-        ("s2e", "S2E"),
-        ("s2e:jocor", "S2E (JoCoR)"),
-        ("s2e:coteaching+", "S2E (Co-teaching+)"),
-        ("mine", "mine"),
-        ("s2e:mine", "S2E (mine)"),
-    ],
-)
-def test_methods_are_written_as_their_papers_write_them(method: str, shown: str) -> None:
-    assert display_name(method) == shown
-
-
-@pytest.mark.parametrize(
-    ("noise", "shown"),
-    [
-        ("pair:0.45", "pair noise, 45%"),
-        ("symmetric:0.125", "symmetric noise, 12.5%"),
-        ("instance:0.07", "instance noise, 7%"),
-        ("none", "labels as given"),
-        ("human:worst", "human noise, worst"),
-        ("asymmetric:some/where/matrix.csv", "asymmetric noise, matrix.csv"),
-    ],
-)
-def test_noise_settings_are_written_in_plain_words(noise: str, shown: str) -> None:
-    assert noise_title(noise) == shown
 
 
 # Summaries
