@@ -1,31 +1,42 @@
-"""For PyTorch users: search a schedule for one's own network, and train with it, from arrays, tensors or datasets."""
+"""For PyTorch users: search a schedule for a network, and train with it, from arrays, tensors or datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import optuna
 import torch
 from numpy.typing import ArrayLike, NDArray
+from optuna.samplers import BaseSampler
 from torch import nn
 
-from s2e.data.samples import LabelledData, as_labelled_data, fingerprint
-from s2e.engine.curves import Curves, Dynamics
-from s2e.engine.devices import device_of
-from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
+from s2e.data.samples import as_labelled_data, fingerprint
+from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
+from s2e.engine.task import VALIDATION, EpochFinished, Member
 from s2e.engine.two_stage import train_in_stages
-from s2e.methods import check_transition
-from s2e.methods import method as method_of
-from s2e.networks.factories import Factory, default_network, factory_of
-from s2e.schedules.fixed import check_schedule
+from s2e.methods import Method, check_transition
+from s2e.networks.factories import Factory
+from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
-from s2e.studies.generation_size import AUTO, DEFAULT_GENERATIONS, Generation, paced, picked_for
-from s2e.studies.loop import GenerationFinished, search_schedule
-from s2e.studies.plan import SearchPlan
-from s2e.studies.storage import check_storage, open_study
+from s2e.specs import AUTO, GenerationSize, SearchSpec, TrainingSpec
+from s2e.studies.loop import GenerationFinished, diverged_trials
+from s2e.studies.plan import Search
+from s2e.studies.storage import check_storage
+from s2e.studies.studies import open_study
+from s2e.workflows.pipeline import build_task, check_choices, find_schedules, plan_for
+from s2e.workflows.progress import Callbacks
+
+
+class Status(Enum):
+    """How a search or a training ended."""
+
+    COMPLETE = "complete"
+    STOPPED_EARLY = "stopped early"
+    SOME_DIVERGED = "some members diverged"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +47,17 @@ class SearchResult:
         schedule: (T,) keep rates.
         validation_accuracy: of the training that was scored with it, mean over the last ten epochs.
         study: all trials, an Optuna study.
-        generation: K, how many of them were trained at once; the one picked where none was given.
+        generation_size: K, points that were trained at once; the chosen one where it was left open.
+        status: whether the search ran to its end, was stopped by `on_generation`, or had members that diverged.
+        message: one line about the outcome.
     """
 
     schedule: NDArray[np.float64]
     validation_accuracy: float
     study: optuna.Study
-    generation: int
+    generation_size: int
+    status: Status
+    message: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,90 +68,92 @@ class TrainResult:
         networks: its trained modules, on the CPU in evaluation mode; two for Co-teaching.
         curves: what happened by epoch, arrays (1, T).
         dynamics: what happened to every training sample.
-        transition: (C, C), from true to given labels, given or estimated, for f-correction.
+        transition: (C, C), from true to given labels, given or estimated, for f-correction; None for other methods.
+        status: whether the training ran to its end, was stopped by `on_epoch`, or diverged.
+        message: one line about the outcome.
     """
 
     networks: tuple[nn.Module, ...]
     curves: Curves
     dynamics: Dynamics
-    transition: NDArray[np.float64] | None = None
+    transition: NDArray[np.float64] | None
+    status: Status
+    message: str
 
 
 def search(
     train: Any,
     valid: Any,
     *,
-    network: str | Factory = "auto",
-    method: str = "coteaching",
-    space: str = "s2e",
-    sampler: str = "curve",
+    network: str | Factory = AUTO,
+    method: str | Method = "coteaching",
+    space: str | Space = "s2e",
+    sampler: str | BaseSampler = "curve",
     trials: int | None = None,
-    generation: Generation = 6,
+    generation_size: GenerationSize = 6,
     epochs: int = 200,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
     seed: int = 0,
-    device: str = "auto",
+    device: str = AUTO,
     storage: str | None = None,
     study_name: str = "search",
-    on_generation: Callable[[GenerationFinished], None] | None = None,
+    on_generation: Callable[[GenerationFinished], bool | None] | None = None,
 ) -> SearchResult:
     """Search the schedule with the best validation accuracy.
 
     Args:
         train: (inputs, labels) as arrays or tensors, a map-style dataset of pairs, or `LabelledData`; labels in 0..C-1.
-        valid: the same; best with labels one can trust.
+        valid: the same; best with trusted labels.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
-        method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor.
-        space: the family of schedules.
-        sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp, cmaes or hyperband.
-        trials: how many schedules to train; 60 when None, or ten generations of the K picked.
-        generation: K, how many of them to train at once, as one population. "auto" picks it: on a GPU the widest of 6
-            to 32 whose training step takes at most 1.25 times as long as that of 6, measured here in a second or two,
-            but at most a fifth of the trials where those are given; on a CPU, where every member costs its full time,
-            6. A stored study that is continued keeps its K.
+        method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
+            `s2e.Method`.
+        space: the family of schedules, by name or as an object with the interface `s2e.Space`.
+        sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp, cmaes or hyperband; or any
+            `optuna.samplers.BaseSampler`. The state of a sampler object is not restored when a search is resumed.
+        trials: schedules to train; 60 when None, or ten generations where `generation_size` is "auto".
+        generation_size: K, schedules trained at once, as one population. "auto" chooses it: on a GPU the largest of 6
+            to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at
+            most a fifth of the trials where these are given; on a CPU, where every member costs its full time, 6. A
+            stored study that is resumed keeps its K.
         epochs: T, of every training.
         batch_size: B.
-        learning_rate: Adam's.
-        seed: decides everything that is drawn.
+        learning_rate: of Adam.
+        seed: of everything that is drawn at random.
         device: "cpu", "cuda", …, or "auto".
-        storage: URL of the study, to continue it later; in memory when None.
+        storage: URL of the study, to resume it later; in memory when None.
         study_name: its name there.
-        on_generation: told after every generation.
+        on_generation: called after every generation; return True to stop the search.
     """
+    training = TrainingSpec(network, epochs, batch_size, learning_rate)
+    spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
+    check_choices(training, method, device, spec)
     data = as_labelled_data(train)
     held = as_labelled_data(valid, data.class_names)
-    task = _task(data, {VALIDATION: held}, network, method, epochs, batch_size, seed, device)
-
-    def planned(pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None) -> SearchPlan:
-        pace = paced(generation, trials, rounds=DEFAULT_GENERATIONS, pick=pick, begun=begun)
-        return SearchPlan.named(
-            space,
-            sampler,
-            epochs=epochs,
-            trials=pace.trials,
-            generation=pace.generation,
-            learning_rate=learning_rate,
-            seed=seed,
-        )
-
-    planned(min)  # refuses bad names and numbers before anything is measured
-    plan = planned(picked_for(task, learning_rate), _begun_with(storage, study_name) if generation == AUTO else None)
+    task = build_task(data, {VALIDATION: held}, training, method, seed=seed, device=device)
+    plan = plan_for(task, spec, training, seed)
     settings = {
         "data": fingerprint(data, held),
         "network": _described(task.network),
-        "method": method,
-        "space": space,
-        "sampler": sampler,
-        "generation": plan.generation,
+        "method": _name(method),
+        "space": _name(space),
+        "sampler": _name(sampler),
+        "generation_size": plan.generation_size,
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "seed": seed,
     }
     study = open_study(storage, study_name, settings)
-    found = search_schedule(task, plan, study, on_generation=on_generation)
-    return SearchResult(found.schedule, found.validation_accuracy, study, plan.generation)
+    listener = Callbacks(on_generation=on_generation)
+    (found,), _ = find_schedules(task, [Search(plan, study)], listener=listener)
+    diverged = diverged_trials(study)
+    status = Status.STOPPED_EARLY if listener.stopped else Status.SOME_DIVERGED if diverged else Status.COMPLETE
+    message = (
+        f"{status.value}: {len(study.trials)} trials, {diverged} of them diverged; best validation accuracy "
+        f"{found.validation_accuracy:.2%} with trial {found.trial}"
+    )
+    return SearchResult(found.schedule, found.validation_accuracy, study, plan.generation_size, status, message)
 
 
 def train(
@@ -146,71 +163,73 @@ def train(
     evaluate: Mapping[str, Any] | None = None,
     clean: Any = None,
     transition: ArrayLike | None = None,
-    network: str | Factory = "auto",
-    method: str = "coteaching",
+    network: str | Factory = AUTO,
+    method: str | Method = "coteaching",
     batch_size: int = 128,
     learning_rate: float = 1e-3,
     seed: int = 0,
-    device: str = "auto",
-    on_epoch: Callable[[EpochFinished], None] | None = None,
+    device: str = AUTO,
+    on_epoch: Callable[[EpochFinished], bool | None] | None = None,
 ) -> TrainResult:
     """Train one member.
 
     Args:
-        train: as `search` takes it.
-        schedule: (T,) keep rates, which also say for how many epochs; a method without a keep rate looks at no more.
+        train: as for `search`.
+        schedule: (T,) keep rates; their number is the number of epochs. A method without a keep rate uses only that.
         evaluate: data whose accuracy is recorded after every epoch, by name.
-        clean: samples with right labels, for reweight, which trains with them.
-        transition: (C, C), for f-correction; estimated by a first training when None, at the best epoch on the data
-            called "valid" in `evaluate` where there is such.
+        clean: samples with correct labels, for reweight, which trains with them.
+        transition: (C, C), for f-correction; estimated by a first training when None, at its best epoch on the data
+            called "valid" in `evaluate` where there are such.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
-        method: any of `s2e.methods.METHODS`.
+        method: any of `s2e.methods.METHODS`, or an object with the interface `s2e.Method`.
         batch_size: B.
-        learning_rate: Adam's.
-        seed: decides everything that is drawn.
+        learning_rate: of Adam.
+        seed: of everything that is drawn at random.
         device: "cpu", "cuda", …, or "auto".
-        on_epoch: told after every epoch.
+        on_epoch: called after every epoch; return True to stop the training.
     """
+    epochs = len(np.atleast_1d(np.asarray(schedule)))
+    keep_rates = check_schedule(schedule, epochs)
+    training = TrainingSpec(network, epochs, batch_size, learning_rate)
+    check_choices(training, method, device)
     data = as_labelled_data(train)
-    watched = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
-    keep_rates = check_schedule(schedule, len(np.atleast_1d(np.asarray(schedule))))
-    task = _task(data, watched, network, method, len(keep_rates), batch_size, seed, device)
-    if clean is not None:
-        task = replace(task, clean=as_labelled_data(clean, data.class_names))
+    evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
+    trusted = None if clean is None else as_labelled_data(clean, data.class_names)
+    task = build_task(data, evaluated, training, method, seed=seed, device=device, clean=trusted)
     given = None if transition is None else check_transition(transition, data.classes)
+    listener = Callbacks(on_epoch=on_epoch)
     member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
-    trained, (as_trained,) = train_in_stages(task, [member], on_epoch=on_epoch)
-    return TrainResult(trained.modules(task.network), trained.curves, trained.dynamics, as_trained.transition)
+    trained, (as_trained,) = train_in_stages(task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop)
+    curves = trained.curves
+    diverged, done = bool(curves.diverged[0]), int(curves.epochs[0])
+    status = Status.SOME_DIVERGED if diverged else Status.STOPPED_EARLY if done < epochs else Status.COMPLETE
+    accuracies = [f"{name} {float(curves.last(name)[0]):.2%}" for name in curves.accuracy]
+    message = f"{status.value}: {done} of {epochs} epochs" + (
+        f"; accuracy over the last {min(LAST_EPOCHS, done)} epochs: {', '.join(accuracies)}" if accuracies else ""
+    )
+    networks = trained.modules(task.network)
+    return TrainResult(networks, curves, trained.dynamics, as_trained.transition, status, message)
 
 
-def _task(
-    data: LabelledData,
-    evaluate: Mapping[str, LabelledData],
-    network: str | Factory,
-    method: str,
-    epochs: int,
-    batch_size: int,
-    seed: int,
-    device: str,
-) -> Task:
-    factory = factory_of(network, data.sample_shape, data.classes)
-    weighing = method_of(method, default_network(data.sample_shape, data.classes))
-    return Task(data, factory, weighing, evaluate, epochs, batch_size, derive(seed, "batches"), device_of(device))
-
-
-def _begun_with(storage: str | None, name: str) -> Mapping[str, Any]:
-    """Return the settings of the study that is continued; none where a new one begins."""
-    if storage is None:
-        return {}
+def _stored_size(size: GenerationSize, storage: str | None, name: str) -> GenerationSize:
+    """Return the generation size of the study that is resumed, where it is left open."""
+    if size != AUTO or storage is None:
+        return size
     check_storage(storage)
     try:
-        settings: Mapping[str, Any] = optuna.load_study(study_name=name, storage=storage).user_attrs.get("settings", {})
-    except KeyError:  # no study has this name yet
-        return {}
-    return settings
+        settings = optuna.load_study(study_name=name, storage=storage).user_attrs.get("settings", {})
+    except KeyError:  # there is no study of this name yet
+        return size
+    stored: GenerationSize = settings.get("generation_size", size)
+    return stored
+
+
+def _name(value: Any) -> str:
+    """Return the name of a space, sampler or method, or the type of an object."""
+    return value if isinstance(value, str) else f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _described(network: Factory) -> str:
-    """Return the architecture in words, to tell whether a stored study was begun with another one."""
+    """Return the architecture as text, to recognise whether a stored study was begun with another one."""
     with torch.random.fork_rng(devices=[]):
         return str(network())

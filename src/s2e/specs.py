@@ -1,33 +1,375 @@
-"""What a command is asked to do: small immutable specifications, defined once.
+"""What a command is asked to do: small immutable specifications, each defined once.
 
-`DataSpec`, `TrainingSpec` and `SearchSpec` are nested in the options of every command, of `s2e.search` and
-`s2e.train`, and of `S2EClassifier`. The command line makes its options from their fields, and `config.json` holds
-them. Nothing heavy is imported here, so that `s2e --help` is quick.
+`DataSpec`, `TrainingSpec` and `SearchSpec` are nested in the options of every command. `s2e.search`, `s2e.train` and
+`S2EClassifier` build the same specifications from their keyword arguments. The command line makes its options from the
+fields, and `config.json` stores them. Nothing heavy is imported here, so that `s2e --help` stays quick.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from functools import partial
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+
+from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:
-    pass
+    from optuna.samplers import BaseSampler
 
-Spec = TypeVar("Spec")
+    from s2e.schedules import Space
+
+Options = TypeVar("Options")
 
 AUTO: Final = "auto"
 GenerationSize = int | Literal["auto"]
 """K, or `AUTO` to choose it from a short measurement."""
 
+ALL: Final = "all"
+"""Stands for every method a comparison can train."""
 
-def option(default: Any = MISSING, text: str = "", **cli: Any) -> Any:
+METHODS = ("standard", "decoupling", "f-correction", "mentornet", "coteaching", "coteaching+", "reweight", "jocor")
+SEARCHABLE_METHODS = ("mentornet", "coteaching", "coteaching+", "jocor")
+"""The names in `s2e.methods`, repeated for the help texts because importing that package imports PyTorch."""
+
+DATA_HELP = (
+    "A table (.csv, .parquet; see --label), a folder of class folders of images, a FILE.npz, hf:NAME, or digits, "
+    "mnist, fashion-mnist, cifar10 or cifar100"
+)
+NOISE_HELP = "Noise to add: symmetric:RATE, uniform:RATE, pair:RATE, instance:RATE, asymmetric:FILE, human:KIND or none"
+
+
+def option(default: Any, help_text: str, **cli: Any) -> Any:
     """Return a field of a specification.
 
     Args:
         default: its value where none is given.
-        text: what it is; also the help of the command line.
-        cli: how the command line takes it, where that does not follow from the default: `flag` (its name there),
-            `metavar`, `type`, `argument` (positional) and `minimum`.
+        help_text: what it means; also the help on the command line.
+        cli: how the command line reads it, where that does not follow from the default: `flag` (its name there),
+            `metavar`, `type`, `parse` (a function of the text), `argument` (positional), `minimum`, `separated`
+            (comma-separated values) and `repeated` (may be given several times).
     """
-    metadata = {"help": text, **cli}
-    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+    return field(default=default, metadata={"help": help_text, **cli})
+
+
+def nested(spec: type, *, without: tuple[str, ...] = (), **defaults: Any) -> Any:
+    """Return a field that holds another specification, with other defaults and without some of its options."""
+    metadata = {"spec": spec, "defaults": defaults, "without": without}
+    return field(default_factory=partial(spec, **defaults), metadata=metadata)
+
+
+def _one_of(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
+
+
+def _integer_or_text(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+# ------------------------------------------------------------------------------------------------- specifications
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which data, and where its validation part comes from."""
+
+    data: str = option("", DATA_HELP, argument=True)
+    label: str = option("", "Of a table: the column with the labels", metavar="COLUMN")
+    id_column: str = option("", "Of a table: the column with the names of its rows", flag="--id", metavar="COLUMN")
+    validation: str = option(
+        AUTO,
+        "clean, noisy, a FILE with trusted labels (.npz, or another table for a table), or auto: clean where clean "
+        "labels are known",
+    )
+    validation_share: float | None = option(
+        None, "Share of the training samples to hold out; 0.1, or up to 0.2 of small data, when not given", type=float
+    )
+
+    def __post_init__(self) -> None:
+        share = self.validation_share
+        if share is not None and not (isinstance(share, Real) and 0 < share < 1):
+            raise InvalidInput(f"`validation_share` must lie strictly between 0 and 1, but got {share!r}.")
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """How a network is trained."""
+
+    network: str | Callable[..., Any] = option(
+        AUTO, "mlp, cifar10-cnn, cifar100-cnn, or auto: chosen by the shape of the data"
+    )
+    epochs: int = option(200, "Epochs of every training")
+    batch_size: int = option(128, "Samples in a batch")
+    learning_rate: float = option(1e-3, "Learning rate of Adam; decays linearly to 0 over the last 60% of the epochs")
+
+    def __post_init__(self) -> None:
+        check_all(
+            count_problem("epochs", self.epochs),
+            count_problem("batch_size", self.batch_size),
+            rate_problem("learning_rate", self.learning_rate),
+        )
+
+
+@dataclass(frozen=True)
+class SearchSpec:
+    """How a schedule is searched."""
+
+    space: str | Space = option("s2e", "Family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp")
+    sampler: str | BaseSampler = option(
+        "curve", "curve, newton, newton-curve, natural, gradient, or Optuna's random, tpe, gp, cmaes or hyperband"
+    )
+    trials: int | None = option(
+        None,
+        "Schedules to train; when not given 60 (in a comparison 30), or ten (five) generations where "
+        "--generation-size is auto",
+        type=int,
+    )
+    generation_size: GenerationSize = option(
+        6,
+        "Schedules trained at once, as one population; auto: 6 on a CPU, on a GPU up to 32 if they take little longer "
+        "than 6, measured in a second or two, but at most a fifth of --trials",
+        metavar="INTEGER|auto",
+        parse=_integer_or_text,
+    )
+
+    def __post_init__(self) -> None:
+        check_all(
+            count_problem("trials", self.trials, None),
+            count_problem("generation_size", self.generation_size, AUTO),
+        )
+
+
+# ----------------------------------------------------------------------------------------------- options of commands
+
+
+def _seed() -> Any:
+    return option(0, "Seed of everything that is drawn at random", minimum=0)
+
+
+def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
+    return option(default, f"{NOISE_HELP}; may be given several times{otherwise}", flag="--noise", repeated=True)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """`s2e search`: how the schedule is searched, and what is trained with it."""
+
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "baselines", "restarts"})
+
+    dataset: DataSpec = nested(DataSpec)
+    noise: str = option("none", NOISE_HELP)
+    method: str = option("coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}")
+    training: TrainingSpec = nested(TrainingSpec)
+    search: SearchSpec = nested(SearchSpec)
+    baselines: bool = option(True, "Also train Standard and Co-teaching on the same data")
+    restarts: int = option(3, "Seeds of the final training, of which validation selects one")
+    relabel: bool = option(True, "Relabel a noisy validation part before schedules are compared on it")
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        check_all(count_problem("restarts", self.restarts))
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """`s2e train`: one training with a given schedule."""
+
+    dataset: DataSpec = nested(DataSpec)
+    noise: str = option("none", NOISE_HELP)
+    method: str = option("coteaching", _one_of(METHODS))
+    schedule: str = option("", "constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")
+    transition: str = option(
+        "", "For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given"
+    )
+    training: TrainingSpec = nested(TrainingSpec)
+    seed: int = _seed()
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """`s2e compare`: which methods are compared, on which data."""
+
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"methods"})
+
+    dataset: DataSpec = nested(DataSpec)
+    noises: tuple[str, ...] = _noises()
+    methods: tuple[str, ...] = option(
+        (ALL,), f"all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD", separated=True
+    )
+    seeds: int = option(5, "How often each method is trained, with other initial weights and other noise")
+    noise_rate: float | None = option(
+        None,
+        "Noise rate given to the methods that need one; when not given, the true share of wrong labels where it is "
+        "known",
+        type=float,
+    )
+    training: TrainingSpec = nested(TrainingSpec)
+    search: SearchSpec = nested(SearchSpec)
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        rate = self.noise_rate
+        check_all(
+            count_problem("seeds", self.seeds),
+            None if rate is None or 0 <= rate < 1 else f"`noise_rate` must lie in [0, 1), but got {rate}.",
+            None if self.noises else "`noises` must hold at least one noise setting, but got none.",
+        )
+
+
+PAPER_NOISES = ("symmetric:0.2", "symmetric:0.5", "pair:0.45")
+"""The noise settings of the paper."""
+
+_PAPER = "; the paper's three when not given"
+_TOGETHER = "Trainings at a time; finished ones survive an interruption"
+_SHARE = "Share of the training samples to hold out; 0.1, or up to 0.2 of small data, when not given"
+
+
+@dataclass(frozen=True)
+class SpacesOptions:
+    """`s2e reproduce spaces`: how many schedules are drawn in each space, trained and tested."""
+
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"together"})
+
+    data: str = option("mnist", DATA_HELP)
+    noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
+    draws: int = option(50, "Schedules drawn in each space, under each noise setting")
+    sets: int = option(1, "How often the whole search is repeated with other draws, for error bars of the spaces")
+    seeds: int = option(5, "How often the schedule found in a space is trained and tested, in each set")
+    together: int = option(250, _TOGETHER)
+    training: TrainingSpec = nested(TrainingSpec)
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        check_all(*(count_problem(name, getattr(self, name)) for name in ("draws", "sets", "seeds", "together")))
+
+
+@dataclass(frozen=True)
+class SearchersOptions:
+    """`s2e reproduce searchers`: which samplers are compared, on which data, with which budget."""
+
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"samplers", "jobs"})
+
+    on: str = option("table", f"table, table:FILE of another one, or data to train on: {DATA_HELP}")
+    samplers: tuple[str, ...] = option((ALL,), "all, or a comma-separated list", separated=True)
+    noises: tuple[str, ...] = _noises((), _PAPER)
+    repeats: int = option(100, "Searches of each sampler under each noise setting")
+    random_trials: int = option(300, "Full trainings of random search")
+    validation_share: float | None = option(None, _SHARE, type=float)
+    training: TrainingSpec = nested(TrainingSpec, epochs=40)
+    search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler",))
+    jobs: int | None = option(None, "Processes that search on a table; one for each core when not given", type=int)
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        check_all(
+            *(count_problem(name, getattr(self, name)) for name in ("repeats", "random_trials")),
+            count_problem("jobs", self.jobs, None),
+            count_problem("trials", self.search.trials),
+            count_problem("generation_size", self.search.generation_size),
+        )
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """`s2e reproduce table`: the schedule table that samplers are compared on."""
+
+    data: str = option("mnist", DATA_HELP)
+    noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
+    space: str = option("s2e", "Family of schedules")
+    draws: int = option(2048, "Uniform draws from the space")
+    again: int = option(64, "How many of them are trained from other initial weights too")
+    times: int = option(2, "How often these are trained again")
+    rounds: int = option(2, "How often more promising points are proposed and trained")
+    together: int = option(252, _TOGETHER)
+    method: str = option("coteaching", f"Method whose schedules are trained: {_one_of(SEARCHABLE_METHODS)}")
+    validation_share: float | None = option(None, _SHARE, type=float)
+    training: TrainingSpec = nested(TrainingSpec, epochs=40)
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        check_all(
+            count_problem("draws", self.draws),
+            count_problem("times", self.times),
+            None
+            if 0 <= self.again <= self.draws
+            else f"`0 <= again <= draws` must hold, but got again={self.again}, draws={self.draws}.",
+            None if self.rounds >= 0 else f"`rounds` must be at least 0, but got {self.rounds}.",
+            None
+            if self.together >= len(self.noises)
+            else f"`together` must be at least {len(self.noises)}, but got {self.together}.",
+        )
+
+
+# --------------------------------------------------------------------------------------- from fields to values and back
+
+
+def leaves(options: type) -> Iterator[tuple[Field[Any], Any]]:
+    """Return every field of a class of options with its default, those of nested specifications included."""
+    for each in fields(options):
+        if "spec" not in each.metadata:
+            yield each, each.default
+            continue
+        inner, defaults = leaves(each.metadata["spec"]), each.metadata["defaults"]
+        yield from (
+            (leaf, defaults.get(leaf.name, default))
+            for leaf, default in inner
+            if leaf.name not in each.metadata["without"]
+        )
+
+
+def flatten(options: Any) -> dict[str, Any]:
+    """Return the values of all fields by name, those of nested specifications included."""
+    flat: dict[str, Any] = {}
+    for each in fields(options):
+        value, without = getattr(options, each.name), each.metadata.get("without", ())
+        inner = flatten(value) if "spec" in each.metadata else {each.name: value}
+        flat |= {name: own for name, own in inner.items() if name not in without}
+    return flat
+
+
+def assemble(options: type[Options], values: Mapping[str, Any]) -> Options:
+    """Return options from the values of their fields by name; lists, as JSON has them, become tuples.
+
+    A field without a value keeps its default.
+    """
+    given: dict[str, Any] = {}
+    for each in fields(options):  # type: ignore[arg-type]
+        if "spec" in each.metadata:
+            given[each.name] = assemble(each.metadata["spec"], {**each.metadata["defaults"], **values})
+        elif each.name in values:
+            value = values[each.name]
+            given[each.name] = tuple(value) if isinstance(value, list) else value
+    return options(**given)
+
+
+# --------------------------------------------------------------------------------------------------------------- checks
+
+
+def check_all(*problems: str | None) -> None:
+    """Raise one error that names all problems, if there are any."""
+    found = [problem for problem in problems if problem]
+    if found:
+        raise InvalidInput(" ".join(found))
+
+
+def count_problem(name: str, value: object, *others: str | None) -> str | None:
+    """Return what is wrong with a value that must be a positive integer, or one of a few others; None if nothing is."""
+    if isinstance(value, (int, Integral)) and not isinstance(value, bool) and int(value) >= 1:
+        return None
+    if isinstance(value, (str, type(None))) and value in others:
+        return None
+    or_other = "".join(f" or {other}" for other in others)
+    return f"`{name}` must be an integer of at least 1{or_other}, but got {value!r}."
+
+
+def rate_problem(name: str, value: object) -> str | None:
+    """Return what is wrong with a value that must be positive and finite; None if nothing is."""
+    if isinstance(value, Real) and 0 < float(value) < math.inf:
+        return None
+    return f"`{name}` must be positive and finite, but got {value!r}."

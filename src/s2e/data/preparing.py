@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from s2e.data import loading, noise
-from s2e.data.input_readers import OfTables
+from s2e.data import loading
+from s2e.data.noise import NoiseSpec, achieved_rate, apply, parse_noise
 from s2e.data.samples import LabelledData, Source, Splits, default_share, hold_out
 from s2e.errors import InvalidInput
 from s2e.seeds import derive
+from s2e.specs import AUTO, DATA_HELP, DataSpec
 
 
-@dataclass(frozen=True)
-class DataOptions:
-    """Which data, how corrupted, and how split.
-
-    Attributes:
-        data: name or path of the data.
-        noise: noise to add, as `noise.parse_noise` reads it; "none" for data whose labels are doubtful as they are.
-        validation: "clean", "noisy", a file (.npz; of a table another one), or "auto": clean where clean labels are to
-            be had, else noisy.
-        validation_share: part of the training samples held out where validation does not come from a file; None for
-            `default_share`.
-        seed: decides the noise and the split (and, in what builds on this, everything else that is drawn).
-        label: the column of a table that holds the labels; "" for data that are no table.
-        id_column: the column of a table that names its rows; "" to number them.
-    """
-
-    data: str
-    noise: str = "none"
-    validation: str = "auto"
-    validation_share: float | None = None
-    seed: int = 0
-    label: str = field(default="", kw_only=True)
-    id_column: str = field(default="", kw_only=True)
+VALIDATIONS = (AUTO, "clean", "noisy")
+"""What a validation part may be, other than a file."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +27,7 @@ class Prepared:
     Attributes:
         splits: training, validation and test.
         validation: "clean" or "noisy".
-        noise_rate: achieved share of wrong training labels, None where nobody knows.
+        noise_rate: achieved share of wrong training labels, None where unknown.
         source: the data as loaded, where there was one.
     """
 
@@ -56,40 +37,61 @@ class Prepared:
     source: Source | None = None
 
 
-def prepare(options: DataOptions, root: Path) -> Prepared:
-    """Load, corrupt and split."""
-    source = loading.load(options.data, root, label=options.label, id_column=options.id_column)
-    return replace(corrupt_and_split(source, options, root), source=source)
+def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
+    """Refuse data, a noise setting or a validation part that cannot be used; nothing is loaded for it."""
+    if not spec.data:
+        raise InvalidInput(f"`data` must be given: {DATA_HELP}.")
+    if not noises or len({str(parse_noise(noise)) for noise in noises}) < len(noises):
+        raise InvalidInput(f"`noise` must name each noise setting once, but got {', '.join(noises) or 'none'}.")
+    if spec.validation not in VALIDATIONS and not Path(spec.validation).is_file():
+        raise InvalidInput(
+            f"`validation` must be {', '.join(VALIDATIONS)} or a file that exists, but got {spec.validation!r}."
+        )
 
 
-def corrupt_and_split(source: Source, options: DataOptions, root: Path, *, draw: int = 0) -> Prepared:
+def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
+    """Load, corrupt and split; arguments are those of `corrupt_and_split`."""
+    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column)
+    return replace(corrupt_and_split(source, spec, noise, seed, root), source=source)
+
+
+def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, root: Path, *, draw: int = 0) -> Prepared:
     """Corrupt and split what was loaded.
 
     Clean validation is held out before noise is added; noisy validation is held out of the noisy samples.
 
     Args:
         source: the data as loaded.
-        options: how to corrupt and to split.
-        root: where human labels lie.
+        spec: where validation comes from.
+        noise: noise to add, as `parse_noise` reads it; "none" to leave the labels as they are.
+        seed: of the noise and the split.
+        root: directory of the files with human labels.
         draw: which of many draws of the same noise; the split does not depend on it where validation is clean.
     """
-    spec = noise.parse_noise(options.noise)
-    given, kind = _given_validation(options, source, spec)
+    parsed = parse_noise(noise)
+    given, kind = _given_validation(spec, source, parsed)
+
+    def corrupted(data: LabelledData) -> LabelledData:
+        return _corrupt(data, parsed, spec.data, seed, root, draw)
+
+    def hold_out_validation(data: LabelledData) -> tuple[LabelledData, LabelledData]:
+        share = default_share(len(data)) if spec.validation_share is None else spec.validation_share
+        return hold_out(data, share, np.random.default_rng(derive(seed, "split")))
+
     if given is not None:
-        train = _corrupt(source.train, spec, options, root, draw)
-        return _prepared(train, given, source.test, kind)
-    if kind == "clean":
-        rest, held = _hold_out(source.train, options)
-        train, held = _corrupt(rest, spec, options, root, draw), _with_true_labels(held)
+        train, valid = corrupted(source.train), given
+    elif kind == "clean":
+        rest, held = hold_out_validation(source.train)
+        train, valid = corrupted(rest), _with_true_labels(held)
     else:
-        train, held = _hold_out(_corrupt(source.train, spec, options, root, draw), options)
-    return _prepared(train, held, source.test, kind)
+        train, valid = hold_out_validation(corrupted(source.train))
+    return Prepared(Splits(train, valid, source.test), kind, achieved_rate(train))
 
 
-def _given_validation(options: DataOptions, source: Source, spec: noise.NoiseSpec) -> tuple[LabelledData | None, str]:
+def _given_validation(spec: DataSpec, source: Source, noise: NoiseSpec) -> tuple[LabelledData | None, str]:
     """Return validation data that came in a file, if any, and whether validation is clean or noisy."""
-    wish = options.validation
-    has_clean_labels = spec.kind != "none" or source.train.clean_labels is not None
+    wish = spec.validation
+    has_clean_labels = noise.kind != "none" or source.train.clean_labels is not None
     if wish == "auto":
         wish = "clean" if source.valid is not None or has_clean_labels else "noisy"
     if wish == "noisy":
@@ -98,7 +100,7 @@ def _given_validation(options: DataOptions, source: Source, spec: noise.NoiseSpe
         return _from_file(wish, source), "clean"
     if source.valid is None and not has_clean_labels:
         raise InvalidInput(
-            f"`validation` clean needs clean labels, but {options.data} has none and no noise was asked for; "
+            f"`validation` clean needs clean labels, but {spec.data} has none and no noise is added; "
             f"give a .npz file of clean samples instead, or use noisy."
         )
     return source.valid, "clean"
@@ -106,11 +108,11 @@ def _given_validation(options: DataOptions, source: Source, spec: noise.NoiseSpe
 
 def _from_file(path: str, source: Source) -> LabelledData:
     """Read validation data: an .npz file, or, for a table, another table with the same columns."""
-    train, encoding = source.train, source.encoding
-    if isinstance(encoding, OfTables) and not path.endswith(".npz"):
-        from s2e.data.table_files import read_table
+    from s2e.data.table_reader import TableReader
 
-        return encoding.columns.samples_of(read_table(path))
+    train, reader = source.train, source.reader
+    if isinstance(reader, TableReader) and not path.endswith(".npz"):
+        return reader.read_labelled(Path(path))
     if not path.endswith(".npz"):
         raise InvalidInput(
             f"`validation` must be auto, clean, noisy, a .npz file, or a table where the data are one, "
@@ -127,24 +129,15 @@ def _from_file(path: str, source: Source) -> LabelledData:
     return replace(valid, labels=codes[valid.labels], class_names=train.class_names)
 
 
-def _corrupt(data: LabelledData, spec: noise.NoiseSpec, options: DataOptions, root: Path, draw: int) -> LabelledData:
-    if spec.kind == "human":
-        labels = loading.human_labels(options.data, spec.source or "", root)
+def _corrupt(data: LabelledData, noise: NoiseSpec, name: str, seed: int, root: Path, draw: int) -> LabelledData:
+    if noise.kind == "human":
+        labels = loading.human_labels(name, noise.source or "", root)
         if len(labels) <= data.rows.max():
-            raise InvalidInput(f"the human labels must cover all of {options.data}, but there are only {len(labels)}.")
+            raise InvalidInput(f"the human labels must cover all of {name}, but there are only {len(labels)}.")
         return data.with_noisy_labels(labels[data.rows])
     path = ("noise", draw) if draw else ("noise",)
-    return noise.apply(spec, data, np.random.default_rng(derive(options.seed, *path)))
-
-
-def _hold_out(data: LabelledData, options: DataOptions) -> tuple[LabelledData, LabelledData]:
-    share = default_share(len(data)) if options.validation_share is None else options.validation_share
-    return hold_out(data, share, np.random.default_rng(derive(options.seed, "split")))
+    return apply(noise, data, np.random.default_rng(derive(seed, *path)))
 
 
 def _with_true_labels(data: LabelledData) -> LabelledData:
     return data if data.clean_labels is None else replace(data, labels=data.clean_labels)
-
-
-def _prepared(train: LabelledData, valid: LabelledData, test: LabelledData | None, validation: str) -> Prepared:
-    return Prepared(Splits(train, valid, test), validation, noise.achieved_rate(train))

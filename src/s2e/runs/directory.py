@@ -46,18 +46,24 @@ class Run:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 
+    def check_new(self) -> None:
+        """Refuse a directory in which no run can be started."""
+        if self.exists:
+            raise RunConflict(
+                f"{str(self.path)!r} already holds a run; continue it with --resume, or give another --out."
+            )
+        if self.path.exists() and not self.path.is_dir():
+            raise InvalidInput(f"`out` must be a directory to write to, but {str(self.path)!r} is not.")
+        if self.path.is_dir() and any(not file.name.startswith(".") for file in self.path.iterdir()):
+            raise RunConflict(f"`out` must be a new or an empty directory, but {str(self.path)!r} is not.")
+
     @classmethod
     def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
         """Start a run in a directory that holds none yet."""
         run = cls(path)
-        if run.exists:
-            raise RunConflict(
-                f"{str(run.path)!r} already holds a run; continue it with --resume, or give another --out."
-            )
+        run.check_new()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            if any(not file.name.startswith(".") for file in run.path.iterdir()):
-                raise RunConflict(f"`out` must be a new or an empty directory, but {str(run.path)!r} is not.")
             run.write_json(CONFIG, config)
         except OSError as problem:
             reason = problem.strerror or problem

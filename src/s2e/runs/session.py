@@ -1,28 +1,45 @@
-"""Where a command works: its place, the run it begins or continues, and who watches it."""
+"""The session of a command on a run directory: checked before data are loaded, created or resumed afterwards."""
 
 from __future__ import annotations
 
 import json
 import platform
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import optuna
 import torch
 
 from s2e._version import __version__
-from s2e.errors import RunConflict
+from s2e.errors import RunConflict, UnreadableData
 from s2e.runs.directory import CONFIG, Run
+from s2e.specs import AUTO, assemble, flatten
 from s2e.studies.storage import check_storage
+from s2e.studies.studies import open_study
+
+Options = TypeVar("Options")
+
+RESULT = "result.json"
+
+CHOSEN_BY_THE_FIRST_SESSION = {"generation_size": AUTO, "trials": None}
+"""Options that the first session may choose itself, with the value that leaves the choice to it."""
 
 
 @dataclass(frozen=True)
 class RunLocation:
-    """Where a command works; nothing here changes its result beyond rounding."""
+    """Where a command works; nothing here changes its result beyond rounding.
+
+    Attributes:
+        out: the run directory.
+        root: directory of the data sets.
+        device: cpu, cuda, …, or auto.
+        storage: URL of the studies; None for a database in the run directory.
+    """
 
     out: Path
     root: Path = Path("data")
@@ -30,75 +47,158 @@ class RunLocation:
     storage: str | None = None
 
 
-def begin(
-    command: str,
-    options: Any,
-    about: Mapping[str, Any],
-    place: RunLocation,
-    *,
-    resume: bool,
-    changeable: Collection[str] = (),
-) -> tuple[Run, dict[str, Any]]:
-    """Create the run, or open it again when it was made with the same settings; return its configuration too.
+class Session(Generic[Options]):
+    """One execution of a command that makes or resumes a run.
+
+    Creating a session refuses everything that can be refused without data: a directory that is taken, a storage that
+    cannot be opened, a run that was made by another command or with other options.
 
     Args:
         command: what makes the run.
-        options: a dataclass with all of its options.
-        about: what else goes into the configuration, `data_fingerprint` among it.
-        place: where it works.
-        resume: whether the run may be there already.
-        changeable: options that may differ from those it was begun with.
+        options: its options; those in `MUTABLE_ON_RESUME` of their class may differ from the resumed run's.
+        location: where it works.
+        resume: whether the run may exist already.
+
+    Attributes:
+        options: the options, with what an earlier session of the run has chosen.
     """
-    if place.storage:
-        check_storage(place.storage)
-    config: dict[str, Any] = {
-        "command": command,
-        "options": json.loads(json.dumps(asdict(options))),  # as they will be read back: tuples are lists there
-        **about,
-        "data_root": str(place.root),
-        "device": place.device,
-        "storage": place.storage,
-        "study": place.out.resolve().name if place.storage else command,
-        "versions": {
+
+    def __init__(self, command: str, options: Options, location: RunLocation, *, resume: bool = False) -> None:
+        self.command, self.options, self.location = command, options, location
+        self._began = time.monotonic()
+        self._before: Mapping[str, Any] | None = None
+        if location.storage:
+            check_storage(location.storage)
+        if resume and Run(location.out).exists:
+            self._before = Run(location.out).read_json(CONFIG)
+            self.options = self._adopted()
+            self._refuse(self._differences())
+        else:
+            Run(location.out).check_new()
+
+    @contextmanager
+    def start(self, about: Mapping[str, Any], options: Options | None = None) -> Iterator[Run]:
+        """Create the run, or open it again if the data are the same; lock it while the body runs.
+
+        Args:
+            about: what else goes into the configuration, `data_fingerprint` among it.
+            options: the options with everything chosen, if the command chose something.
+        """
+        self.options = self.options if options is None else options
+        config = self._configuration(about)
+        if self._before is None:
+            run = Run.create(self.location.out, config)
+        else:
+            run = Run.open(self.location.out)
+            changed = self._before["data_fingerprint"] != config["data_fingerprint"]
+            self._refuse(["the data have changed since"] if changed else [])
+            config |= {name: self._before[name] for name in ("study", "versions")}
+        self._storage, self._study_name = self.location.storage or run.storage, config["study"]
+        self._run = run
+        with run.locked():
+            run.write_json(CONFIG, config)
+            yield run
+
+    def study(self, *path: str) -> optuna.Study:
+        """Open one of the run's studies, which must have been begun with the same options."""
+        return open_study(self._storage, "/".join([self._study_name, *path]), self._fixed(self.settings))
+
+    def finish(self, result: Mapping[str, Any], device: torch.device) -> Run:
+        """Write the result of the command, with the device and the seconds since the session began."""
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+        seconds = round(time.monotonic() - self._began, 1)
+        self._run.write_json(RESULT, {**result, "device": name, "seconds": seconds})
+        return self._run
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the session began."""
+        return time.monotonic() - self._began
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options by name, as JSON stores them."""
+        flat: dict[str, Any] = json.loads(json.dumps(flatten(self.options)))
+        return flat
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of this package and of those that decide its numbers."""
+        return {
             "s2e": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "optuna": optuna.__version__,
             "numpy": np.__version__,
-        },
-    }
-    if not resume or not Run(place.out).exists:
-        return Run.create(place.out, config), config
-    run = Run.open(place.out)
-    before = run.read_json(CONFIG)
-    differences = _differences(before["options"], config["options"], changeable)
-    if before["command"] != command:
-        differences.append(f"it was made by s2e {before['command']}")
-    elif before["data_fingerprint"] != config["data_fingerprint"] and not differences:
-        differences.append("the data have changed since")
-    if differences:
-        raise RunConflict(f"{str(place.out)!r} was made with other settings: {'; '.join(differences)}.")
-    lasting = {name: before[name] for name in ("study", "versions")}
-    return run, {**config, **lasting}
+        }
+
+    def _configuration(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        location = self.location
+        return {
+            "command": self.command,
+            "options": self.settings,
+            **about,
+            "data_root": str(location.root),
+            "device": location.device,
+            "storage": location.storage,
+            "study": location.out.resolve().name if location.storage else self.command,
+            "versions": self.versions,
+        }
+
+    def _adopted(self) -> Options:
+        """Return the options with what the first session of the run chose."""
+        before, now = self._stored("options"), flatten(self.options)
+        chosen = {
+            name: before[name]
+            for name, undecided in CHOSEN_BY_THE_FIRST_SESSION.items()
+            if name in now and now[name] == undecided and name in before
+        }
+        return assemble(type(self.options), {**now, **chosen})
+
+    def _differences(self) -> list[str]:
+        """Return how this command differs from the one that made the run."""
+        if self._stored("command") != self.command:
+            return [f"it was made by s2e {self._stored('command')}"]
+        before, now = self._fixed(self._stored("options")), self._fixed(self.settings)
+        return [
+            f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+            for name in {**before, **now}
+            if before.get(name) != now.get(name)
+        ]
+
+    def _fixed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that must not change when the run is resumed."""
+        mutable: frozenset[str] = getattr(self.options, "MUTABLE_ON_RESUME", frozenset())
+        return {name: value for name, value in settings.items() if name not in mutable}
+
+    def _stored(self, name: str) -> Any:
+        try:
+            return (self._before or {})[name]
+        except (KeyError, TypeError) as problem:
+            path = str(self.location.out / CONFIG)
+            raise UnreadableData(f"{path!r} is not the configuration of a run: {problem!r}.") from problem
+
+    def _refuse(self, differences: list[str]) -> None:
+        if differences:
+            raise RunConflict(f"{str(self.location.out)!r} was made with other settings: {'; '.join(differences)}.")
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], changeable: Collection[str]) -> list[str]:
-    """Name the options that differ and may not."""
-    return [
-        f"{name} was {before.get(name)!r} and is now {now[name]!r}"
-        for name in now
-        if before.get(name) != now[name] and name not in changeable
-    ]
+def stored_options(path: Path, command: str, known: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options and the location that a run was made with, to repeat them when it is resumed.
 
-
-def ending(device: torch.device, began: float) -> dict[str, Any]:
-    """Where a command worked, and for how long since it began."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-    return {"device": name, "seconds": round(time.monotonic() - began, 1)}
-
-
-def begun_with(out: Path, *, resume: bool) -> Mapping[str, Any]:
-    """Return the options of the run that is continued in a directory; none where a new one begins."""
-    run = Run(out)
-    options: Mapping[str, Any] = run.read_json(CONFIG).get("options", {}) if resume and run.exists else {}
-    return options
+    Args:
+        path: the run directory.
+        command: the command that resumes it; it must have made it.
+        known: names of the options that this version has.
+    """
+    config = Run.open(path).read_json(CONFIG)
+    try:
+        made_by, options = config["command"], dict(config["options"])
+        location = {"root": Path(config["data_root"]), "device": config["device"], "storage": config["storage"]}
+    except (KeyError, TypeError, ValueError) as problem:
+        raise UnreadableData(f"{str(path / CONFIG)!r} is not the configuration of a run: {problem!r}.") from problem
+    if made_by != command:
+        raise RunConflict(f"`--resume` must continue a run of s2e {command}, but {str(path)!r} is of s2e {made_by}.")
+    if unknown := options.keys() - known:
+        raise UnreadableData(f"{str(path / CONFIG)!r} has options this version does not know: {', '.join(unknown)}.")
+    return options, location

@@ -1,123 +1,52 @@
-"""What `s2e compare` does, without parsing or printing: every method, every seed and every noise setting, trained side
-by side on the same inputs.
+"""`s2e compare` without parsing or printing: every method, seed and noise setting, trained side by side.
 
 prepare each noise setting → train all methods in one population → search S2E's schedules, all settings together →
 train S2E from every seed → write tables and figures
 
-A seed decides the initial weights and the draw of the noise; the split and the order of the batches are the same for
+A seed decides the initial weights and the draw of the noise. The split and the order of the batches are the same for
 all, so members differ in nothing but what is compared.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.data import loading
-from s2e.data.noise import parse_noise
-from s2e.data.preparing import DataOptions, Prepared, corrupt_and_split
+from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split
 from s2e.data.samples import LabelledData, fingerprint
 from s2e.engine.task import VALIDATION, Member, Task, Trained
 from s2e.engine.two_stage import populations_needed, train_in_stages
-from s2e.errors import InvalidInput
 from s2e.methods import Need, Standard
 from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import RunLocation, begin, begun_with, ending
+from s2e.runs.directory import Run
+from s2e.runs.session import RunLocation, Session
 from s2e.seeds import derive
-from s2e.studies.generation_size import AUTO, Generation, Pace, paced, picked
-from s2e.studies.loop import Found, epochs_left, search_schedules
-from s2e.studies.plan import Search, SearchPlan
-from s2e.studies.storage import open_study
-from s2e.workflows.bench import TEST, TrainingOptions, network_name, task_of
+from s2e.specs import AUTO, CompareOptions
+from s2e.studies.generation_size import choose_generation_size
+from s2e.studies.loop import Found
+from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, Search, SearchPlan, plan_search
 from s2e.workflows.comparison_figures import figure_files
-from s2e.workflows.entrants import ALL, Entrant, Setting, taking_part
+from s2e.workflows.entrants import Entrant, Setting, check_entrant_names, entrants_for
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
-from s2e.workflows.progress import ProgressListener
-
-MUTABLE_ON_RESUME = frozenset({"methods"})
-"""What may change when a comparison is continued: more methods may join those that are finished."""
+from s2e.workflows.pipeline import TEST, build_task, check_choices, find_schedules
+from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.workflows.run_files import network_name
 
 LONGEST_NOISE = 60
-"""Characters of a noise setting in the name of a file, which has room for 255 bytes."""
+"""Characters of a noise setting in the name of a file, which may have 255 bytes."""
 
-ROUNDS = 5
-"""Generations of a search whose number of trials is not given."""
+MOST_NAMED = 3
+"""Methods trained together that are named in the progress; more would leave no room for a bar."""
 
-NAMED_IN_A_STAGE = 3
-"""Methods trained together that are named while they are; more would leave no room for a bar."""
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """What is compared, on which data.
-
-    Attributes:
-        data: name or path of the data.
-        noises: noise settings, each as `noise.parse_noise` reads it.
-        methods: names of METHODS, `s2e`, `s2e:METHOD`, or `all`: every one that these data allow.
-        seeds: how often each is trained.
-        noise_rate: share of wrong labels that methods are told; None to tell them the true one where it is known.
-        trials: how many schedules each search trains; None for 30, or for five generations where K is picked.
-        generation: K, how many of them at once; "auto" picks it from a short measurement, as `pacing` says, with all
-            searches side by side, as they are trained.
-        label: the column of a table that holds the labels; "" for data that are no table.
-        id_column: the column of a table that names its rows; "" to number them.
-    """
-
-    data: str
-    noises: tuple[str, ...] = ("none",)
-    methods: tuple[str, ...] = (ALL,)
-    seeds: int = 5
-    noise_rate: float | None = None
-    validation: str = "auto"
-    validation_share: float | None = None
-    seed: int = 0
-    network: str = "auto"
-    epochs: int = 200
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    space: str = "s2e"
-    sampler: str = "curve"
-    trials: int | None = None
-    generation: Generation = 6
-    label: str = ""
-    id_column: str = ""
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise InvalidInput(f"`seeds` must be at least 1, but got {self.seeds}.")
-        if self.noise_rate is not None and not 0 <= self.noise_rate < 1:
-            raise InvalidInput(f"`noise_rate` must lie in [0, 1), but got {self.noise_rate}.")
-        if not self.noises or len({str(parse_noise(each)) for each in self.noises}) < len(self.noises):
-            raise InvalidInput(
-                f"`noises` must name each noise setting once, but got {', '.join(self.noises) or 'none'}."
-            )
-
-    def data_options(self, noise: str) -> DataOptions:
-        """Return which data, for one noise setting."""
-        return DataOptions(self.data, noise, self.validation, self.validation_share, self.seed)
-
-    def training_options(self) -> TrainingOptions:
-        """Return how all members are trained that do not bring a method of their own."""
-        return TrainingOptions(
-            self.data,
-            seed=self.seed,
-            method=Standard.name,
-            network=self.network,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-        )
+Schedules = Mapping[tuple[str, str], Found]
+"""Schedules found, by noise setting and entrant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,120 +56,120 @@ class Group:
     task: Task
     settings: list[Setting]
 
+    def searched(self, entrants: Sequence[Entrant]) -> list[tuple[Setting, Entrant]]:
+        """Return what schedules are searched for, side by side: each noise setting on its first draw."""
+        return [
+            (setting, entrant)
+            for setting in self.settings
+            if setting.draw == 0
+            for entrant in entrants
+            if entrant.searched
+        ]
 
-def compare(options: CompareOptions, place: RunLocation, watch: ProgressListener, *, resume: bool = False) -> Run:
-    """Train every method from every seed on every noise setting, and write what came of it."""
-    began = time.monotonic()
-    narrowest = _pace(options, min)  # refuses a generation that is none before data are read
-    settings = _settings(options, place)
-    entrants, left_out = taking_part(options.methods, settings, told=options.noise_rate)
-    groups = _groups(options, settings, place)
-    searched = [entrant for entrant in entrants if entrant.searched]
-    _plan(options, narrowest, searched)  # refuses bad names and numbers before anything is measured
-    pace = _pace(options, partial(_picked, options, groups, searched), begun_with(place.out, resume=resume))
-    plan, stage = _plan(options, pace, searched), "search"
-    if options.generation == AUTO:
-        stage += f", {pace.generation} at a time"
-    options = replace(options, trials=pace.trials, generation=pace.generation)
-    train = settings[0].prepared.splits.train
+
+def compare(
+    options: CompareOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
+) -> Run:
+    """Train every method from every seed on every noise setting, and write tables and figures."""
+    check_preparation(options.dataset, options.noises)
+    check_choices(options.training, Standard.name, location.device)
+    check_entrant_names(options.methods)
+    plan_search(options.search, options.training, options.seed)  # refuses unknown names
+    session = Session("compare", options, location, resume=resume)
+    options = session.options
+    settings = _settings(options, location)
+    entrants, left_out = entrants_for(options.methods, settings, noise_rate=options.noise_rate)
+    groups = _groups(options, settings, location)
+    plan = _plan(options, groups, entrants)
+    stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
+    sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
+    noise_rates = {one.noise: one.prepared.noise_rate for one in reversed(settings)}
     about = {
-        "network": network_name(options.network, train),
-        "data_fingerprint": fingerprint(*(part for one in settings for part in _parts(one))),
-        "noise_rates": {one.noise: one.prepared.noise_rate for one in reversed(settings)},
+        "network": network_name(str(options.training.network), settings[0].prepared.splits.train),
+        "data_fingerprint": fingerprint(*(part for one in settings for part in _parts(one.prepared).values())),
+        "noise_rates": noise_rates,
     }
-    run, config = begin("compare", options, about, place, resume=resume, changeable=MUTABLE_ON_RESUME)
-    with run.locked():
-        run.write_json(CONFIG, config)
-        ledger = FinishedTrainings.of(run)
-        given = [entrant for entrant in entrants if not entrant.searched]
-        schedule_of: dict[tuple[str, str], Found] = {}  # by noise setting and entrant
+    with session.start(about, replace(options, search=sized)) as run:
+        finished = FinishedTrainings.of(run)
+        fixed = [entrant for entrant in entrants if not entrant.searched]
+        found: dict[tuple[str, str], Found] = {}
         for group in groups:
-            _train(group, given, options, ledger, watch, schedule_of)
-            if plan is not None:
-                schedule_of |= _search(group, searched, options, plan, stage, run, config, watch)
-            _train(group, searched, options, ledger, watch, schedule_of)
-        _write(run, ledger.in_order(entrants, options.noises), ledger.transitions, schedule_of)
+            _train(group, fixed, options, finished, listener, found)
+            found |= _search(group, entrants, plan, stage, session, listener)
+            _train(group, [entrant for entrant in entrants if entrant.searched], options, finished, listener, found)
+        outcomes = finished.in_order(entrants, options.noises)
+        _write(run, outcomes, finished.transitions, found)
         result = {
-            "summary": summarise(ledger.in_order(entrants, options.noises)),
+            "summary": summarise(outcomes),
             "evaluated_on": _evaluated_on(groups[0].task),
             "validation": settings[0].prepared.validation,
-            "epochs": options.epochs,
+            "epochs": options.training.epochs,
             "seeds": options.seeds,
-            "noise_rates": about["noise_rates"],
-            "samples": _samples(settings[0].prepared),
+            "noise_rates": noise_rates,
+            "samples": {name: len(part) for name, part in _parts(settings[0].prepared).items()},
             "left_out": left_out,
             "search": [
-                {"noise": noise, "method": name, "trials": pace.trials, "generation": pace.generation}
-                | {"best_trial": found.trial, "validation_accuracy": found.validation_accuracy}
-                for (noise, name), found in schedule_of.items()
+                {"noise": noise, "method": name, "trials": plan.trials, "generation_size": plan.generation_size}
+                | {"best_trial": best.trial, "validation_accuracy": best.validation_accuracy}
+                for (noise, name), best in found.items()
             ],
         }
-        run.write_json("result.json", {**result, **ending(groups[0].task.device, began)})
-    return run
+        return session.finish(result, groups[0].task.device)
 
 
 # ---------------------------------------------------------------------------------------------------- what is compared
 
 
-def _settings(options: CompareOptions, place: RunLocation) -> list[Setting]:
+def _settings(options: CompareOptions, location: RunLocation) -> list[Setting]:
     """Draw every noise setting once for each seed."""
-    source = loading.load(options.data, place.root, label=options.label, id_column=options.id_column)
+    spec, root = options.dataset, location.root
+    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column)
     return [
-        Setting(noise, draw, corrupt_and_split(source, options.data_options(noise), place.root, draw=draw))
+        Setting(noise, draw, corrupt_and_split(source, spec, noise, options.seed, root, draw=draw))
         for noise in options.noises
         for draw in range(options.seeds)
     ]
 
 
-def _groups(options: CompareOptions, settings: Sequence[Setting], place: RunLocation) -> list[Group]:
-    """Put settings over the same inputs, true labels and validation together: all of them where validation is clean."""
-    together: dict[tuple[bytes | None, ...], list[Setting]] = {}
+def _groups(options: CompareOptions, settings: Sequence[Setting], location: RunLocation) -> list[Group]:
+    """Group settings with the same inputs, true labels and validation: all of them where validation is clean."""
+    groups: dict[tuple[bytes | None, ...], list[Setting]] = {}
     for one in settings:
         train, valid = one.prepared.splits.train, one.prepared.splits.valid
         truth = None if train.clean_labels is None else train.clean_labels.tobytes()
-        together.setdefault((train.rows.tobytes(), truth, valid.labels.tobytes()), []).append(one)
-    return [Group(_task(options, own[0].prepared, place), own) for own in together.values()]
+        groups.setdefault((train.rows.tobytes(), truth, valid.labels.tobytes()), []).append(one)
+    return [Group(_task(options, own[0].prepared, location), own) for own in groups.values()]
 
 
-def _task(options: CompareOptions, prepared: Prepared, place: RunLocation) -> Task:
-    task = task_of(options.training_options(), prepared, place.device, order="comparison")
-    test = prepared.splits.test
-    return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
-
-
-def _pace(
-    options: CompareOptions, pick: Callable[[Sequence[int]], int], begun: Mapping[str, Any] | None = None
-) -> Pace:
-    return paced(options.generation, options.trials, rounds=ROUNDS, pick=pick, begun=begun)
-
-
-def _picked(options: CompareOptions, groups: Sequence[Group], entrants: Sequence[Entrant], sizes: Sequence[int]) -> int:
-    """Pick a generation by the group that searches most at a time; the narrowest where nothing is searched."""
-    group = max(groups, key=lambda group: len(_searched(group, entrants)))
-    everything = schedules.constant(1.0, options.epochs)
-    kinds = [
-        Member(everything, 0, options.learning_rate, setting.prepared.splits.train.labels, entrant.method)
-        for setting, entrant in _searched(group, entrants)
-    ]
-    return picked(group.task, kinds, sizes) if kinds else sizes[0]
-
-
-def _searched(group: Group, entrants: Sequence[Entrant]) -> list[tuple[Setting, Entrant]]:
-    """Return what schedules are searched for, side by side: each noise setting on its first draw."""
-    return [(setting, entrant) for setting in group.settings if setting.draw == 0 for entrant in entrants]
-
-
-def _plan(options: CompareOptions, pace: Pace, searched: Sequence[Entrant]) -> SearchPlan | None:
-    if not searched:
-        return None
-    return SearchPlan.named(
-        options.space,
-        options.sampler,
-        epochs=options.epochs,
-        trials=pace.trials,
-        generation=pace.generation,
-        learning_rate=options.learning_rate,
+def _task(options: CompareOptions, prepared: Prepared, location: RunLocation) -> Task:
+    splits = prepared.splits
+    evaluate = {VALIDATION: splits.valid} if splits.test is None else {VALIDATION: splits.valid, TEST: splits.test}
+    return build_task(
+        splits.train,
+        evaluate,
+        options.training,
+        Standard.name,  # every entrant brings its own method
         seed=options.seed,
+        device=location.device,
+        clean=splits.valid if prepared.validation == "clean" else None,
+        order="comparison",
+    )
+
+
+def _plan(options: CompareOptions, groups: Sequence[Group], entrants: Sequence[Entrant]) -> SearchPlan:
+    """Plan the searches; a generation size is chosen for the group with the most searches side by side."""
+    group = max(groups, key=lambda group: len(group.searched(entrants)))
+    everything = schedules.constant(1.0, options.training.epochs)
+    kinds = [
+        Member(everything, 0, options.training.learning_rate, setting.prepared.splits.train.labels, entrant.method)
+        for setting, entrant in group.searched(entrants)
+    ]
+    return plan_search(
+        options.search,
+        options.training,
+        options.seed,
+        generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES,
+        choose=partial(choose_generation_size, group.task, kinds) if kinds else min,
     )
 
 
@@ -251,119 +180,97 @@ def _train(
     group: Group,
     entrants: Sequence[Entrant],
     options: CompareOptions,
-    ledger: FinishedTrainings,
-    watch: ProgressListener,
-    schedule_of: Mapping[tuple[str, str], Found],
+    finished: FinishedTrainings,
+    listener: ProgressListener,
+    found: Schedules,
 ) -> None:
-    """Train what is not finished yet, everything in one population, and write what is finished as soon as it is."""
+    """Train in one population what is not finished yet, and store every training as soon as it is finished."""
     entries = [
-        (setting, entrant) for entrant in entrants for setting in group.settings if ledger.lacks(setting, entrant)
+        (setting, entrant) for entrant in entrants for setting in group.settings if finished.lacks(setting, entrant)
     ]
     if not entries:
         return
     members = [
         Member(
-            _schedule(setting, entrant, options, schedule_of),
+            _schedule(setting, entrant, options, found),
             derive(options.seed, "compared", setting.draw),
-            options.learning_rate,
+            options.training.learning_rate,
             setting.prepared.splits.train.labels,
             entrant.method,
         )
         for setting, entrant in entries
     ]
     names = list(dict.fromkeys(entrant.name for _, entrant in entries))
-    stage = ", ".join(names) if len(names) <= NAMED_IN_A_STAGE else f"{len(names)} methods"
-    watch.stage(stage, populations_needed(group.task, members) * options.epochs)
+    stage = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} methods"
+    listener.stage(stage, populations_needed(group.task, members) * group.task.epochs)
 
-    def keep(places: list[int], trained: Trained) -> None:
-        own = [entries[place] for place in places]
-        ledger.add(list(_outcomes(group.task, own, [members[place] for place in places], trained)), {})
+    def store(indices: list[int], trained: Trained) -> None:
+        own = [entries[index] for index in indices]
+        finished.add(list(_outcomes(group.task, own, [members[index] for index in indices], trained)), {})
 
-    trained, as_trained = train_in_stages(group.task, members, on_epoch=watch.epoch, on_first=keep)
+    trained, as_trained = train_in_stages(group.task, members, on_epoch=listener.epoch, on_first=store)
     matrices = {
         f"{setting.noise}/{entrant.name}/{setting.draw}": member.transition
         for (setting, entrant), member in zip(entries, as_trained, strict=True)
         if member.transition is not None
     }
-    ledger.add(list(_outcomes(group.task, entries, as_trained, trained)), matrices)
+    finished.add(list(_outcomes(group.task, entries, as_trained, trained)), matrices)
 
 
-def _schedule(
-    setting: Setting,
-    entrant: Entrant,
-    options: CompareOptions,
-    schedule_of: Mapping[tuple[str, str], Found],
-) -> NDArray[np.float64]:
-    """Return the keep rates: searched, made from the noise rate, or all of the samples."""
+def _schedule(setting: Setting, entrant: Entrant, options: CompareOptions, found: Schedules) -> NDArray[np.float64]:
+    """Return the keep rates: searched, made from the noise rate, or constantly 1."""
     if entrant.searched:
-        return schedule_of[setting.noise, entrant.name].schedule
+        return found[setting.noise, entrant.name].schedule
+    epochs = options.training.epochs
     rate = setting.prepared.noise_rate if options.noise_rate is None else options.noise_rate
     if Need.SCHEDULE in entrant.method.needs and rate is not None:
-        return schedules.coteaching(rate, options.epochs)
-    return schedules.constant(1.0, options.epochs)
+        return schedules.coteaching(rate, epochs)
+    return schedules.constant(1.0, epochs)
 
 
 def _search(
     group: Group,
     entrants: Sequence[Entrant],
-    options: CompareOptions,
     plan: SearchPlan,
     stage: str,
-    run: Run,
-    config: Mapping[str, Any],
-    watch: ProgressListener,
+    session: Session[CompareOptions],
+    listener: ProgressListener,
 ) -> dict[tuple[str, str], Found]:
-    """Search the schedule of every noise setting on its first draw, a generation of all of them in one population.
-
-    It is handed train and validation, never test.
-    """
-    task = replace(group.task, evaluate={VALIDATION: group.task.evaluate[VALIDATION]})
-    searches = {}
-    for setting, entrant in _searched(group, entrants):
-        name = f"{config['study']}/{setting.noise}/{entrant.name}"
-        lasting = {key: value for key, value in config["options"].items() if key not in MUTABLE_ON_RESUME}
-        study = open_study(config["storage"] or run.storage, name, lasting)
-        labels = setting.prepared.splits.train.labels
-        searches[setting.noise, entrant.name] = Search(plan, study, labels, entrant.method)
+    """Search the schedules of a group; the search gets training and validation data, never the test part."""
+    searches = {
+        (setting.noise, entrant.name): Search(
+            plan,
+            session.study(setting.noise, entrant.name),
+            setting.prepared.splits.train.labels,
+            entrant.method,
+        )
+        for setting, entrant in group.searched(entrants)
+    }
     if not searches:
         return {}
-    if group.settings[0].prepared.validation == "noisy":  # then the group is one setting
-        watch.stage("relabelling validation", task.epochs)
-        labels = relabelled_validation(
-            task, learning_rate=options.learning_rate, seed=options.seed, on_epoch=watch.epoch
-        )
-        task = with_validation_labels(task, labels)
-    watch.stage(stage, epochs_left(list(searches.values()), options.epochs))
-    found = search_schedules(task, list(searches.values()), on_generation=watch.generation, on_epoch=watch.epoch)
+    task = replace(group.task, evaluate={VALIDATION: group.task.evaluate[VALIDATION]})
+    noisy = group.settings[0].prepared.validation == "noisy"  # then the group is one setting
+    found, _ = find_schedules(task, list(searches.values()), relabel=noisy, listener=listener, stage=stage)
     return dict(zip(searches, found, strict=True))
 
 
 def _outcomes(
     task: Task, entries: Sequence[tuple[Setting, Entrant]], members: Sequence[Member], trained: Trained
 ) -> Iterator[Outcome]:
-    curves, evaluated_on = trained.curves, _evaluated_on(task)
-    for place, ((setting, entrant), member) in enumerate(zip(entries, members, strict=True)):
-        yield Outcome(
+    for index, ((setting, entrant), member) in enumerate(zip(entries, members, strict=True)):
+        yield Outcome.of(
+            trained.curves,
+            index,
             noise=setting.noise,
             method=entrant.name,
             seed=setting.draw,
-            evaluated_on=evaluated_on,
-            accuracy=curves.accuracy[evaluated_on][place],
-            valid_accuracy=curves.accuracy[VALIDATION][place],
-            train_accuracy=curves.train_accuracy[place],
-            label_precision=curves.label_precision[place],
-            kept=curves.kept[place],
-            loss=curves.loss[place],
+            evaluated_on=_evaluated_on(task),
             keep_rates=member.schedule if Need.SCHEDULE in entrant.method.needs else None,
-            diverged=bool(curves.diverged[place]),
         )
 
 
 def _write(
-    run: Run,
-    outcomes: Sequence[Outcome],
-    transitions: Mapping[str, NDArray[np.float64]],
-    schedule_of: Mapping[tuple[str, str], Found],
+    run: Run, outcomes: Sequence[Outcome], transitions: Mapping[str, NDArray[np.float64]], found: Schedules
 ) -> None:
     """Write tables, figures, the schedules found and the transition matrices estimated."""
     run.write_text("results.csv", csv_text(result_rows(outcomes)))
@@ -372,8 +279,8 @@ def _write(
         run.write_bytes(name, image)
     if transitions:
         run.write_arrays("transitions.npz", transitions)
-    for (noise, name), found in schedule_of.items():
-        content = {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()}
+    for (noise, name), best in found.items():
+        content = {"keep_rates": best.schedule.tolist(), "point": best.point.tolist()}
         setting = noise[-LONGEST_NOISE:]  # the end of a long path to a matrix
         run.write_json(f"schedule-{name}-{setting}.json".replace(":", "-").replace("/", "-"), content)
 
@@ -382,12 +289,7 @@ def _evaluated_on(task: Task) -> str:
     return TEST if TEST in task.evaluate else VALIDATION
 
 
-def _parts(setting: Setting) -> list[LabelledData]:
-    splits = setting.prepared.splits
-    return [part for part in (splits.train, splits.valid, splits.test) if part is not None]
-
-
-def _samples(prepared: Prepared) -> dict[str, int]:
+def _parts(prepared: Prepared) -> dict[str, LabelledData]:
     splits = prepared.splits
     parts = {"train": splits.train, "valid": splits.valid, "test": splits.test}
-    return {name: len(part) for name, part in parts.items() if part is not None}
+    return {name: part for name, part in parts.items() if part is not None}

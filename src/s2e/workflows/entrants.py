@@ -1,4 +1,4 @@
-"""Who takes part in a comparison, and on what."""
+"""What takes part in a comparison, and on which settings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from s2e.data.preparing import Prepared
 from s2e.errors import InvalidInput, unknown_name
 from s2e.methods import METHODS, SEARCHABLE, Method, Need, method
 from s2e.networks.factories import default_network
+from s2e.specs import ALL
 
-ALL = "all"
 SEARCHED = "s2e"
-"""Name of the entrant whose schedule is searched: `s2e` for Co-teaching's, `s2e:METHOD` for another method's."""
+"""Name of an entrant whose schedule is searched: `s2e` for Co-teaching, `s2e:METHOD` for another method."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,51 +33,57 @@ class Entrant:
     searched: bool = False
 
 
-def taking_part(
-    names: Sequence[str], settings: Sequence[Setting], *, told: float | None
+def check_entrant_names(names: Sequence[str]) -> None:
+    """Refuse names that do not exist; needs no data."""
+    for name in names:
+        if name != ALL:
+            _entrant(name)
+
+
+def entrants_for(
+    names: Sequence[str], settings: Sequence[Setting], *, noise_rate: float | None
 ) -> tuple[list[Entrant], list[dict[str, str]]]:
-    """Return who takes part, and of `all` who cannot and why; a method that was named must be able to.
+    """Return the entrants, and those of `all` that these data do not allow, with the reason.
 
     Args:
-        names: names of METHODS, `s2e`, `s2e:METHOD`, or `all`.
-        settings: what they are to be trained on.
-        told: the noise rate methods are told; None for the true one where it is known.
+        names: names of METHODS, `s2e`, `s2e:METHOD`, or `all`; a method named explicitly must be possible.
+        settings: what they are trained on.
+        noise_rate: given to methods that need one; None for the true one where it is known.
     """
     train = settings[0].prepared.splits.train
-    like = default_network(train.sample_shape, train.classes)
-    everyone = [*METHODS, SEARCHED]
-    wanted = [other for name in names for other in (everyone if name == ALL else [name])]
-    able, left_out = [], []
+    network = default_network(train.sample_shape, train.classes)
+    wanted = [other for name in names for other in ([*METHODS, SEARCHED] if name == ALL else [name])]
+    possible, left_out = [], []
     for name in dict.fromkeys(wanted):
-        entrant = _contestant(name, like)
-        reason = _missing(entrant, settings, told)
+        entrant = _entrant(name, network)
+        reason = _missing(entrant, settings, noise_rate)
         if reason is None:
-            able.append(entrant)
+            possible.append(entrant)
         elif name not in names:  # it came with `all`
             left_out.append({"method": name, "reason": reason})
         else:
             raise InvalidInput(f"{name} {reason}.")
-    return able, left_out
+    return possible, left_out
 
 
-def _contestant(name: str, like: str) -> Entrant:
+def _entrant(name: str, network: str = "mlp") -> Entrant:
     first, colon, base = name.partition(":")
     if first != SEARCHED:
         if name not in METHODS:
             raise unknown_name("methods", name, [ALL, *METHODS, SEARCHED, f"{SEARCHED}:METHOD"])
-        return Entrant(name, method(name, like))
+        return Entrant(name, method(name, network))
     base = base if colon else "coteaching"
     if base not in SEARCHABLE:
         raise unknown_name("methods", name, [f"{SEARCHED}:{each}" for each in SEARCHABLE])
-    return Entrant(name, method(base, like), searched=True)
+    return Entrant(name, method(base, network), searched=True)
 
 
-def _missing(entrant: Entrant, settings: Sequence[Setting], told: float | None) -> str | None:
-    """Say what a entrant needs and these data do not give."""
+def _missing(entrant: Entrant, settings: Sequence[Setting], noise_rate: float | None) -> str | None:
+    """Return what an entrant needs and these data do not provide; None if nothing is missing."""
     needs = entrant.method.needs
     if Need.CLEAN_SAMPLES in needs and any(one.prepared.validation != "clean" for one in settings):
         return f"needs {Need.CLEAN_SAMPLES.value}; give some with --validation FILE.npz"
-    knows_rate = told is not None or all(one.prepared.noise_rate is not None for one in settings)
-    if Need.SCHEDULE in needs and not entrant.searched and not knows_rate:
+    rate_is_known = noise_rate is not None or all(one.prepared.noise_rate is not None for one in settings)
+    if Need.SCHEDULE in needs and not entrant.searched and not rate_is_known:
         return "needs a noise rate to make its schedule from; give your guess with --noise-rate, or search with s2e"
     return None

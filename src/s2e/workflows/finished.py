@@ -1,4 +1,4 @@
-"""What is finished of a comparison, on disk after every part of the work, so that a killed one goes on where it was."""
+"""The finished trainings of a comparison, stored after every part of the work, so that a killed one can be resumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from s2e.workflows.outcomes import Outcome, arrays, from_arrays
 
 OUTCOMES = "outcomes.npz"
 MATRIX = "transition/"
-"""What the names of transition matrices in the file begin with."""
+"""Prefix of the transition matrices in that file."""
 
 
 @dataclass(eq=False)
@@ -23,9 +23,9 @@ class FinishedTrainings:
     """The trainings that are finished.
 
     Attributes:
-        run: where it is written.
-        outcomes: what came of each.
-        transitions: matrices that were estimated, by training.
+        run: where they are stored.
+        outcomes: one for each.
+        transitions: estimated matrices, by training.
     """
 
     run: Run
@@ -34,7 +34,7 @@ class FinishedTrainings:
 
     @classmethod
     def of(cls, run: Run) -> FinishedTrainings:
-        """Open what an earlier process left."""
+        """Read what an earlier session stored."""
         stored = run.read_arrays(OUTCOMES)
         if not stored:
             return cls(run)
@@ -43,30 +43,29 @@ class FinishedTrainings:
         try:
             return cls(run, from_arrays(rest), transitions)
         except KeyError as missing:
-            where = str(run.path / OUTCOMES)
-            raise UnreadableData(f"{where!r} could not be read: there is no {missing} in it.") from missing
+            path = str(run.path / OUTCOMES)
+            raise UnreadableData(f"{path!r} could not be read: {missing} is missing in it.") from missing
 
     def lacks(self, setting: Setting, entrant: Entrant) -> bool:
-        """Tell whether a training is still to be done."""
-        return (setting.noise, entrant.name, setting.draw) not in map(_training, self.outcomes)
+        """Return whether a training is still to be done."""
+        return (setting.noise, entrant.name, setting.draw) not in map(_key, self.outcomes)
 
     def add(self, outcomes: Sequence[Outcome], transitions: Mapping[str, NDArray[np.float64]]) -> None:
-        """Write more finished trainings; what is there already stays."""
-        done = set(map(_training, self.outcomes))
-        self.outcomes += [outcome for outcome in outcomes if _training(outcome) not in done]
+        """Store more finished trainings; those already stored stay."""
+        done = set(map(_key, self.outcomes))
+        self.outcomes += [outcome for outcome in outcomes if _key(outcome) not in done]
         self.transitions |= transitions
         matrices = {f"{MATRIX}{name}": matrix for name, matrix in self.transitions.items()}
         self.run.write_arrays(OUTCOMES, {**arrays(self.outcomes), **matrices})
 
     def in_order(self, entrants: Sequence[Entrant], noises: Sequence[str]) -> list[Outcome]:
-        """Return the outcomes by noise setting, method and seed, in the order they were asked for.
+        """Return the outcomes by noise setting, method and seed, in the order in which they were requested.
 
-        Methods that were asked for only before the comparison was continued come last.
+        Methods that only an earlier session requested come last.
         """
-        asked = [entrant.name for entrant in entrants]
-        names = list(dict.fromkeys([*asked, *(one.method for one in self.outcomes)]))
+        names = list(dict.fromkeys([*(entrant.name for entrant in entrants), *(one.method for one in self.outcomes)]))
         return sorted(self.outcomes, key=lambda one: (noises.index(one.noise), names.index(one.method), one.seed))
 
 
-def _training(outcome: Outcome) -> tuple[str, str, int]:
+def _key(outcome: Outcome) -> tuple[str, str, int]:
     return outcome.noise, outcome.method, outcome.seed

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.engine.curves import LAST_EPOCHS
+from s2e.engine.curves import LAST_EPOCHS, Curves
+from s2e.engine.task import VALIDATION
 from s2e.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -55,6 +56,34 @@ class Outcome:
     loss: Floats
     keep_rates: Floats | None
     diverged: bool
+
+    @classmethod
+    def of(
+        cls,
+        curves: Curves,
+        member: int,
+        *,
+        noise: str,
+        method: str,
+        seed: int,
+        evaluated_on: str,
+        keep_rates: Floats | None,
+    ) -> Outcome:
+        """Return the outcome of one member of a trained population."""
+        return cls(
+            noise,
+            method,
+            seed,
+            evaluated_on,
+            accuracy=curves.accuracy[evaluated_on][member],
+            valid_accuracy=curves.accuracy[VALIDATION][member],
+            train_accuracy=curves.train_accuracy[member],
+            label_precision=curves.label_precision[member],
+            kept=curves.kept[member],
+            loss=curves.loss[member],
+            keep_rates=keep_rates,
+            diverged=bool(curves.diverged[member]),
+        )
 
     @property
     def last(self) -> float:

@@ -1,4 +1,4 @@
-"""What `s2e predict` does, without parsing or printing: read as in training, predict, write a table."""
+"""`s2e predict` without parsing or printing: read samples as in training, predict, write a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.data.input_readers import ENCODING, encoding_from_json
+from s2e.data.input_readers import ENCODING, reader_from_json
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.runs.classifier_file import read_classifier
 from s2e.runs.csv_files import csv_text
@@ -17,7 +17,7 @@ from s2e.runs.directory import Run
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a classifier makes of samples.
+    """The predictions of a classifier for some samples.
 
     Attributes:
         ids: N names of the samples.
@@ -32,10 +32,10 @@ class Predictions:
     @property
     def predicted(self) -> list[str]:
         """Return the most probable class of every sample."""
-        return [self.class_names[place] for place in self.probabilities.argmax(axis=1).tolist()]
+        return [self.class_names[index] for index in self.probabilities.argmax(axis=1).tolist()]
 
     def table(self) -> str:
-        """Return one row for each sample as comma-separated text: its name, the prediction, and all probabilities."""
+        """Return one row for each sample as comma-separated text: its ID, the prediction, and all probabilities."""
         rows = [
             {"id": name, "predicted": predicted, "probability": float(own.max())}
             | {f"p({label})": float(value) for label, value in zip(self.class_names, own.tolist(), strict=True)}
@@ -49,7 +49,7 @@ def predict(run: Run, path: Path) -> Predictions:
     classifier = read_classifier(run)
     if not (run.path / ENCODING).is_file():
         raise UnreadableData(f"{str(run.path)!r} does not say how its data were read ({ENCODING}); train again.")
-    samples = encoding_from_json(run.read_json(ENCODING)).read(path)
+    samples = reader_from_json(run.read_json(ENCODING)).read(path)
     if not len(samples.inputs):
         raise InvalidInput(f"{path} must hold samples to predict, but holds none.")
     return Predictions(samples.ids, classifier.class_names, classifier.probabilities(samples.inputs).mean(axis=0))

@@ -1,9 +1,9 @@
-"""How a command goes along: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a workflow: the listener interface, and its display as bars on a terminal or as plain lines."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -21,17 +21,78 @@ from rich.table import Column
 from s2e.engine.task import EpochFinished
 from s2e.studies.loop import GenerationFinished
 
-NAMED_APART = 4
-"""Searches whose best accuracies are named one by one."""
+MOST_NAMED = 4
+"""Searches whose best accuracies are shown one by one."""
+
+SECONDS_BETWEEN_LINES = 10
+
+
+class ProgressListener(Protocol):
+    """Receives the progress of a workflow."""
+
+    def stage(self, name: str, epochs: int) -> None:
+        """Begin a stage that trains for `epochs` epochs."""
+
+    def epoch(self, progress: EpochFinished) -> None:
+        """Receive a finished epoch."""
+
+    def generation(self, done: GenerationFinished) -> bool | None:
+        """Receive a finished generation; return True to stop the search."""
+
+    def note(self, text: str) -> None:
+        """Receive a remark."""
+
+
+class Callbacks:
+    """Progress as two functions, either of which may return True to stop.
+
+    Attributes:
+        stopped: whether one of them did.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_epoch: Callable[[EpochFinished], bool | None] | None = None,
+        on_generation: Callable[[GenerationFinished], bool | None] | None = None,
+    ) -> None:
+        self._on_epoch, self._on_generation = on_epoch, on_generation
+        self.stopped = False
+
+    def stage(self, name: str, epochs: int) -> None:
+        """Ignore a stage."""
+
+    def epoch(self, progress: EpochFinished) -> None:
+        """Call `on_epoch`."""
+        if self._on_epoch is not None and self._on_epoch(progress) is True:
+            self.stopped = True
+
+    def generation(self, done: GenerationFinished) -> bool | None:
+        """Call `on_generation`."""
+        if self._on_generation is not None and self._on_generation(done) is True:
+            self.stopped = done.finished < done.trials
+            return True
+        return None
+
+    def note(self, text: str) -> None:
+        """Ignore a remark."""
+
+    def members_to_stop(self, progress: EpochFinished) -> tuple[int, ...]:
+        """Return the members to stop after an epoch: all, once a function has returned True."""
+        return progress.indices if self.stopped else ()
+
+
+SILENT = Callbacks()
+"""Ignores all progress."""
 
 
 @contextmanager
 def progress(console: Console) -> Iterator[ProgressListener]:
-    """Show progress while the body runs, in the way this console can."""
+    """Show progress on a console while the body runs: as bars on a terminal, else as lines."""
     if not console.is_terminal:
         yield Lines(console)
         return
-    # Where a line is too narrow, words wrap below each other, for none may be cut off; figures stay as they are.
+    # On a narrow terminal, words wrap so that none is cut off; figures stay on one line.
     words, figures = Column(overflow="fold"), Column(no_wrap=True)
     columns = (
         TextColumn("{task.description}", table_column=words),
@@ -58,7 +119,7 @@ class Bars:
         self._task = self._bars.add_task(name, total=epochs, best="")
 
     def epoch(self, progress: EpochFinished) -> None:
-        """Move the bar on by what this chunk of the members is of all."""
+        """Advance the bar by the share of members trained."""
         self._trained += len(progress.indices) / progress.population_size
         self._bars.update(self._task, completed=round(self._trained, 6))
 
@@ -67,84 +128,49 @@ class Bars:
         self._bars.update(self._task, best=f", {done.place}, best {_best(done)}")
 
     def note(self, text: str) -> None:
-        """Say something in passing, above the bars."""
+        """Print a remark above the bars."""
         self._bars.console.print(text, markup=False)
 
 
 class Lines:
-    """One line for each stage and generation, and now and then for an epoch."""
+    """One line for each stage and generation, and every ten seconds for an epoch."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._began = self._said = time.monotonic()
+        self._began = self._printed = time.monotonic()
         self._epochs = self._trained = 0.0
 
     def stage(self, name: str, epochs: int) -> None:
-        """Announce a stage."""
+        """Print the name of a stage."""
         self._began = time.monotonic()
         self._epochs, self._trained = epochs, 0.0
-        self._say(f"{name}: {epochs} epochs")
+        self._print(f"{name}: {epochs} epochs")
 
     def epoch(self, progress: EpochFinished) -> None:
-        """Say where things stand, at most every ten seconds."""
+        """Print the epoch, at most every ten seconds."""
         self._trained += len(progress.indices) / progress.population_size
-        if time.monotonic() - self._said >= 10:
+        if time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
             members = f", {len(progress.indices)} of {progress.population_size} members"
-            self._say(f"  epoch {progress.epoch}/{progress.epochs}{members}")
+            self._print(f"  epoch {progress.epoch}/{progress.epochs}{members}")
 
     def generation(self, done: GenerationFinished) -> None:
-        """Say how the search stands and how long it will take."""
+        """Print the best accuracy and the remaining time."""
         spent = time.monotonic() - self._began
         left = max(0.0, spent * (self._epochs - self._trained) / self._trained) if self._trained else 0.0
-        where = f"{done.place}, trial {done.finished}/{done.trials}"
-        self._say(f"{where}: best validation accuracy {_best(done)}, {spent:.0f} s, about {left:.0f} s left")
+        position = f"{done.place}, trial {done.finished}/{done.trials}"
+        self._print(f"{position}: best validation accuracy {_best(done)}, {spent:.0f} s, about {left:.0f} s left")
 
     def note(self, text: str) -> None:
-        """Say something in passing."""
-        self._say(text)
+        """Print a remark."""
+        self._print(text)
 
-    def _say(self, text: str) -> None:
-        self._said = time.monotonic()
+    def _print(self, text: str) -> None:
+        self._printed = time.monotonic()
         self._console.print(text, markup=False)
 
 
 def _best(done: GenerationFinished) -> str:
-    """Name the best accuracy of each search, or where they lie when there are many."""
-    if len(done.best) > NAMED_APART:
+    """Return the best accuracy of each search, or their range when there are many."""
+    if len(done.best) > MOST_NAMED:
         return f"{100 * min(done.best):.2f}% to {100 * max(done.best):.2f}%"
     return " / ".join(f"{100 * best:.2f}%" for best in done.best)
-
-
-class ProgressListener(Protocol):
-    """Is told how a command goes along."""
-
-    def stage(self, name: str, epochs: int) -> None:
-        """Say that a part of the work begins which trains for so many epochs."""
-
-    def epoch(self, progress: EpochFinished) -> None:
-        """Say that an epoch is done."""
-
-    def generation(self, done: GenerationFinished) -> None:
-        """Say that a generation is done."""
-
-    def note(self, text: str) -> None:
-        """Say something in passing."""
-
-
-class SilentListener:
-    """A `ProgressListener` for when nobody is: hears everything, says nothing."""
-
-    def stage(self, name: str, epochs: int) -> None:
-        """Say nothing."""
-
-    def epoch(self, progress: EpochFinished) -> None:
-        """Say nothing."""
-
-    def generation(self, done: GenerationFinished) -> None:
-        """Say nothing."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-
-SILENT = SilentListener()

@@ -1,0 +1,239 @@
+"""The pipeline behind every door: build the task, relabel a noisy validation part, search, train, keep the records.
+
+`s2e search`, `s2e train`, `s2e compare`, `s2e.search`, `s2e.train`, `S2EClassifier` and the experiments all call these
+functions; none of them builds a task or runs a search in another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+
+from s2e import schedules
+from s2e.audit.evidence import records_of
+from s2e.audit.relabelling import relabelled_validation, with_validation_labels
+from s2e.data.samples import LabelledData
+from s2e.engine.devices import resolve_device
+from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
+from s2e.engine.task import VALIDATION, Member, Task, check
+from s2e.engine.two_stage import populations_needed
+from s2e.errors import InvalidInput
+from s2e.methods import Method, Need
+from s2e.methods import method as method_of
+from s2e.networks.factories import check_network_name, default_network, factory_of
+from s2e.runs.directory import Run
+from s2e.seeds import derive
+from s2e.specs import SearchSpec, TrainingSpec
+from s2e.studies.generation_size import choose_generation_size
+from s2e.studies.loop import Found, epochs_left, search_schedules
+from s2e.studies.plan import DEFAULT_GENERATIONS, Search, SearchPlan, plan_search
+from s2e.workflows.progress import SILENT, ProgressListener
+
+TEST = "test"
+"""Name under which a final training evaluates the test part."""
+
+RELABELLED = "validation.npz"
+"""File of a run with the validation labels that schedules are compared on, where the given ones are noisy."""
+
+SEARCHED = "S2E"
+"""Display name of the training whose schedule was searched."""
+
+
+def check_choices(training: TrainingSpec, method: str | Method, device: str, search: SearchSpec | None = None) -> None:
+    """Refuse names and numbers that cannot be used, before data are loaded or a device is timed."""
+    if isinstance(training.network, str):
+        check_network_name(training.network)
+    chosen = method_of(method)
+    resolve_device(device)
+    if search is not None:
+        if Need.SCHEDULE not in chosen.needs:
+            raise InvalidInput(
+                f"`method` must have a keep rate for its schedule to be searched, but got {chosen.name}."
+            )
+        plan_search(search, training, 0)
+
+
+def build_task(
+    train: LabelledData,
+    evaluate: Mapping[str, LabelledData],
+    training: TrainingSpec,
+    method: str | Method,
+    *,
+    seed: int,
+    device: str,
+    clean: LabelledData | None = None,
+    order: str = "batches",
+) -> Task:
+    """Return what all members of a population share.
+
+    Args:
+        train: what they are trained on.
+        evaluate: data sets whose accuracy is recorded after every epoch, by name. A search gets "valid", never "test".
+        training: how they are trained.
+        method: how samples are weighted, for members that bring no method of their own.
+        seed: of the order of the batches.
+        device: cpu, cuda, …, or auto.
+        clean: samples with correct labels, for methods that train with some.
+        order: which stream of seeds the order of the batches comes from.
+    """
+    shape, classes = train.sample_shape, train.classes
+    task = Task(
+        train,
+        factory_of(training.network, shape, classes),
+        method_of(method, default_network(shape, classes)),
+        evaluate,
+        training.epochs,
+        training.batch_size,
+        derive(seed, order),
+        resolve_device(device),
+        clean=clean,
+    )
+    everything = schedules.constant(1.0, training.epochs)
+    check(task, [Member(everything, 0, training.learning_rate, transition=np.eye(classes))])
+    return task
+
+
+def plan_for(
+    task: Task, spec: SearchSpec, training: TrainingSpec, seed: int, *, generations: int = DEFAULT_GENERATIONS
+) -> SearchPlan:
+    """Plan a search that is alone on a task; its generation size is measured there where it is left open."""
+    kind = Member(schedules.constant(1.0, task.epochs), 0, training.learning_rate)
+    choose = partial(choose_generation_size, task, [kind])
+    return plan_search(spec, training, seed, generations=generations, choose=choose)
+
+
+def find_schedules(
+    task: Task,
+    searches: Sequence[Search],
+    *,
+    relabel: bool = False,
+    run: Run | None = None,
+    listener: ProgressListener = SILENT,
+    stage: str = "search",
+) -> tuple[list[Found], Task]:
+    """Search schedules, several searches side by side in one population.
+
+    Args:
+        task: what is trained; evaluates "valid".
+        searches: what is searched.
+        relabel: relabel the validation part first.
+        run: where the new validation labels are kept, for a resumed run.
+        listener: receives the progress.
+        stage: name of the search there.
+
+    Returns:
+        The best schedule of each search, and the task with the validation labels they were compared on.
+    """
+    if relabel:
+        task = _relabelled(task, searches[0].plan, run, listener)
+    listener.stage(stage, epochs_left(searches, task.epochs))
+    found = search_schedules(task, searches, on_generation=listener.generation, on_epoch=listener.epoch)
+    return found, task
+
+
+def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: ProgressListener) -> Task:
+    """Relabel the validation part, or read the labels an earlier session stored."""
+    stored = {} if run is None else run.read_arrays(RELABELLED)
+    if not stored:
+        listener.stage("relabelling validation", task.epochs)
+        labels = relabelled_validation(task, learning_rate=plan.learning_rate, seed=plan.seed, on_epoch=listener.epoch)
+        stored = {"rows": task.evaluate[VALIDATION].rows, "labels": labels}
+        if run is not None:
+            run.write_arrays(RELABELLED, stored)
+    return with_validation_labels(task, stored["labels"])
+
+
+def train_final(
+    task: Task,
+    trainings: Sequence[FinalTraining],
+    *,
+    learning_rate: float,
+    seed: int,
+    test: LabelledData | None = None,
+    listener: ProgressListener = SILENT,
+    stage: str = "final training",
+) -> list[SelectedRestart]:
+    """Train all restarts from fresh seeds and with fresh batches, and test what validation selects."""
+    fresh = derive(seed, "final")
+    evaluate = dict(task.evaluate) if test is None else {**task.evaluate, TEST: test}
+    task = replace(task, evaluate=evaluate, seed=derive(fresh, "batches"))
+    members = [member for training in trainings for member in training.members(learning_rate, fresh)]
+    listener.stage(stage, populations_needed(task, members) * task.epochs)
+    return train_restarts(task, trainings, learning_rate=learning_rate, seed=fresh, on_epoch=listener.epoch)
+
+
+def audit_records(selected: SelectedRestart, doubtful: LabelledData | None) -> dict[str, NDArray[Any]]:
+    """Return what a label audit reads of a final training, and of held-out samples whose labels are doubtful too."""
+    return records_of(selected.task, selected.trained, [selected.chosen], doubtful)
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineResult:
+    """What the pipeline returns.
+
+    Attributes:
+        found: the schedule.
+        selected: the restart of each final training that validation selected; the searched schedule's is the last.
+        records: what a label audit reads of that one.
+        validation: "clean", "noisy" or "relabelled".
+    """
+
+    found: Found
+    selected: list[SelectedRestart]
+    records: dict[str, NDArray[Any]]
+    validation: str
+
+
+def search_and_train(
+    task: Task,
+    plan: SearchPlan,
+    study: optuna.Study,
+    *,
+    validation: str,
+    restarts: int,
+    relabel: bool = True,
+    baselines: Sequence[FinalTraining] = (),
+    test: LabelledData | None = None,
+    run: Run | None = None,
+    listener: ProgressListener = SILENT,
+    stage: str = "search",
+) -> PipelineResult:
+    """Relabel a noisy validation part, search a schedule, train with it from fresh seeds, keep the records.
+
+    Args:
+        task: what is trained; evaluates "valid", and no test part.
+        plan: what is searched and how.
+        study: where the trials are kept.
+        validation: "clean" or "noisy".
+        restarts: seeds of the final training.
+        relabel: whether a noisy validation part is relabelled.
+        baselines: other trainings, trained and tested beside it.
+        test: part that the final trainings are tested on.
+        run: where the schedule is written as soon as it is found; None to write nothing.
+        listener: receives the progress.
+        stage: name of the search there.
+    """
+    doubtful = task.evaluate[VALIDATION] if validation == "noisy" else None
+    relabel = relabel and validation == "noisy"
+    (found,), task = find_schedules(
+        task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage
+    )
+    if run is not None:
+        run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
+    searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts)
+    selected = train_final(
+        task,
+        [*baselines, searched],
+        learning_rate=plan.learning_rate,
+        seed=plan.seed,
+        test=test,
+        listener=listener,
+    )
+    records = audit_records(selected[-1], doubtful)
+    return PipelineResult(found, selected, records, "relabelled" if relabel else validation)

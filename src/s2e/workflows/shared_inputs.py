@@ -1,0 +1,84 @@
+"""Several noise settings over the same inputs, which the members of one population can share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2e.data import loading
+from s2e.data.preparing import check_preparation, corrupt_and_split
+from s2e.data.samples import LabelledData, fingerprint
+from s2e.engine.task import VALIDATION, Task
+from s2e.engine.training import Trainer
+from s2e.runs.session import RunLocation
+from s2e.specs import DataSpec, TrainingSpec
+from s2e.workflows.pipeline import build_task, check_choices
+
+
+@dataclass(frozen=True, eq=False)
+class SharedInputs:
+    """Noise settings that share their inputs and their clean validation part.
+
+    Attributes:
+        task: for the labels of the first setting.
+        labels: (N,) the noisy labels of each setting, by its name.
+        test: not part of the task; nothing is chosen on it.
+    """
+
+    task: Task
+    labels: dict[str, NDArray[np.int64]]
+    test: LabelledData | None
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """Trains populations of the task one after the other."""
+        return Trainer(self.task)
+
+    def fingerprint(self) -> str:
+        """Identify what a search receives: the labels of every setting, and validation."""
+        noisy = [replace(self.task.train, labels=labels) for labels in self.labels.values()]
+        return fingerprint(*noisy, *self.task.evaluate.values())
+
+
+def shared_inputs(
+    data: str,
+    noises: Sequence[str],
+    training: TrainingSpec,
+    location: RunLocation,
+    *,
+    seed: int,
+    method: str = "coteaching",
+    validation_share: float | None = None,
+) -> SharedInputs:
+    """Load data and draw every noise setting over the same inputs, with a clean validation part.
+
+    Args:
+        data: name or path of the data.
+        noises: noise settings.
+        training: how members are trained.
+        location: where data lie, and the device.
+        seed: of the noise, the split and the order of the batches.
+        method: of members that bring none of their own.
+        validation_share: share of the training samples to hold out; None for the default.
+    """
+    spec = DataSpec(data, validation="clean", validation_share=validation_share)
+    check_preparation(spec, noises)
+    check_choices(training, method, location.device)
+    source = loading.load(data, location.root)
+    prepared = [corrupt_and_split(source, spec, noise, seed, location.root) for noise in noises]
+    labels = {noise: each.splits.train.labels for noise, each in zip(noises, prepared, strict=True)}
+    splits = prepared[0].splits
+    task = build_task(
+        splits.train,
+        {VALIDATION: splits.valid},
+        training,
+        method,
+        seed=seed,
+        device=location.device,
+        clean=splits.valid,
+    )
+    return SharedInputs(task, labels, splits.test)

@@ -1,0 +1,76 @@
+"""`s2e train` without parsing or printing: train one method with a given schedule, test it once, write the run."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from s2e import schedules
+from s2e.data.noise import read_matrix
+from s2e.data.preparing import check_preparation, prepare
+from s2e.engine.restarts import FinalTraining
+from s2e.engine.task import VALIDATION
+from s2e.errors import InvalidInput
+from s2e.methods import Need, check_transition, method
+from s2e.runs.directory import Run
+from s2e.runs.session import RunLocation, Session
+from s2e.specs import TrainOptions
+from s2e.workflows.pipeline import audit_records, build_task, check_choices, train_final
+from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.workflows.run_files import about_run, result, write_final
+
+
+def train(options: TrainOptions, location: RunLocation, listener: ProgressListener = SILENT) -> Run:
+    """Train one method with a given schedule, test it once, write the run."""
+    check_preparation(options.dataset, [options.noise])
+    check_choices(options.training, options.method, location.device)
+    schedule, given_transition = _given_schedule(options), _given_transition(options)
+    session = Session("train", options, location)
+    prepared = prepare(options.dataset, options.noise, options.seed, location.root)
+    valid = prepared.splits.valid
+    task = build_task(
+        prepared.splits.train,
+        {VALIDATION: valid},
+        options.training,
+        options.method,
+        seed=options.seed,
+        device=location.device,
+        clean=valid if prepared.validation == "clean" else None,
+    )
+    transition = None if given_transition is None else check_transition(given_transition, task.train.classes)
+    network = str(options.training.network)
+    with session.start(about_run(network, prepared)) as run:
+        run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
+        selected = train_final(
+            task,
+            [FinalTraining(task.method.name, task.method, schedule, transition=transition)],
+            learning_rate=options.training.learning_rate,
+            seed=options.seed,
+            test=prepared.splits.test,
+            listener=listener,
+            stage="training",
+        )
+        records = audit_records(selected[-1], valid if prepared.validation == "noisy" else None)
+        write_final(run, network, prepared, selected, records)
+        return session.finish(result(prepared, selected, prepared.validation, searched=False), task.device)
+
+
+def _given_schedule(options: TrainOptions) -> NDArray[np.float64]:
+    """Read the schedule; a method without a keep rate needs none."""
+    epochs = options.training.epochs
+    if options.schedule:
+        return schedules.parse_schedule(options.schedule, epochs)
+    if Need.SCHEDULE in method(options.method).needs:
+        raise InvalidInput(
+            f"`schedule` must be given for {options.method}: constant:RATE, coteaching:NOISE_RATE, or a schedule.json."
+        )
+    return schedules.constant(1.0, epochs)
+
+
+def _given_transition(options: TrainOptions) -> ArrayLike | None:
+    """Read the transition matrix, for a method that needs one; its shape is checked when the classes are known."""
+    if not options.transition:
+        return None
+    if Need.TRANSITION not in method(options.method).needs:
+        raise InvalidInput(f"`transition` must go with a method that needs one, but {options.method} does not.")
+    return read_matrix(options.transition)
