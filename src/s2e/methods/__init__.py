@@ -1,6 +1,6 @@
-"""The methods: how samples are weighted in a step, one small file each."""
+"""Methods: how samples are weighted in a training step. One module for each method, behind one small interface."""
 
-from s2e.errors import unknown_name
+from s2e.errors import InvalidInput, unknown_name
 from s2e.methods.coteaching import Coteaching
 from s2e.methods.coteaching_plus import CoteachingPlus
 from s2e.methods.decoupling import Decoupling
@@ -22,8 +22,8 @@ from s2e.methods.standard import Standard
 from s2e.methods.transition import check_transition, default_percentile, estimate_transition
 
 METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
+    each.name: each
+    for each in (
         Standard(),
         Decoupling(),
         ForwardCorrection(),
@@ -34,24 +34,50 @@ METHODS: dict[str, Method] = {
         JoCoR(),
     )
 }
-"""Every method, with the settings its paper uses on MNIST."""
+"""Every method by its name, with the settings its paper uses on MNIST."""
 
-OTHER_SETTINGS: dict[tuple[str, str], Method] = {
+CIFAR_SETTINGS: dict[tuple[str, str], Method] = {
     ("coteaching+", "cifar10-cnn"): CoteachingPlus(warm_up=20),
     ("coteaching+", "cifar100-cnn"): CoteachingPlus(warm_up=5),
     ("jocor", "cifar100-cnn"): JoCoR(agreement=0.85),
 }
-"""Where the papers use other settings on CIFAR-10 and CIFAR-100, by the network they train there."""
+"""Methods whose papers use other settings on CIFAR-10 or CIFAR-100, by method and reference network."""
 
 SEARCHABLE = tuple(name for name, each in METHODS.items() if Need.SCHEDULE in each.needs)
-"""Methods with a keep rate: their schedule can be searched."""
+"""Names of the methods with a keep rate: their schedule can be searched."""
 
 
-def method(name: str, network: str = "mlp") -> Method:
-    """Return a method by its name, with the settings published for the data this reference network is used on."""
-    if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
-    return OTHER_SETTINGS.get((name, network), METHODS[name])
+class _NotAMethod(InvalidInput, TypeError):
+    """An object without the attributes of a method."""
+
+
+def method(method: str | Method, network: str = "mlp") -> Method:
+    """Return a method.
+
+    Args:
+        method: a name in `METHODS`, or an object that implements `Method`, which is returned as it is.
+        network: the reference network, for the settings that the method's paper uses with it; for names only.
+    """
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise unknown_name("method", method, METHODS)
+        return CIFAR_SETTINGS.get((method, network), METHODS[method])
+    missing = [name for name in _ATTRIBUTES if not hasattr(method, name)]
+    if missing or isinstance(method, type):
+        lacking = f" without {', '.join(missing)}" if missing else ""
+        found = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
+        raise _NotAMethod(
+            f"`method` must be one of {', '.join(METHODS)}, or an object with the attributes "
+            f"{', '.join(_ATTRIBUTES)}, but got {found}{lacking}."
+        )
+    if type(method).__hash__ is None:
+        raise _NotAMethod(
+            f"`method` must be hashable, but {type(method).__name__} is not; make it a frozen dataclass, for instance."
+        )
+    return method
+
+
+_ATTRIBUTES = ("name", "networks", "needs", "may_select_nothing", "objective")
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Co-teaching (Han et al., 2018): two networks that choose samples for each other."""
+"""Co-teaching (Han et al., 2018): two networks that select samples for each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, 
 
 @dataclass(frozen=True)
 class Coteaching:
-    """Two networks, each trained on the small-loss picks of its peer, so that they do not confirm their own errors."""
+    """Two networks, each trained on the small-loss picks of its peer, so that neither reinforces its own errors."""
 
     name: ClassVar[str] = "coteaching"
     networks: ClassVar[int] = 2
@@ -18,8 +18,8 @@ class Coteaching:
     may_select_nothing: ClassVar[bool] = False
 
     def objective(self, batch: Batch) -> Objective:
-        """Average, for each network, over the samples the other one finds easy."""
+        """Average, for each network, over the samples with the smallest loss under its peer."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
-        selected = smallest(losses.detach(), keep).flip(1)  # the picks change hands
+        selected = smallest(losses.detach(), keep).flip(1)  # each network gets the picks of its peer
         return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

@@ -16,10 +16,10 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, 
 
 @dataclass(frozen=True)
 class CoteachingPlus:
-    """Two networks, each trained on the small-loss picks of its peer among their disagreements, so that they stay two.
+    """Two networks that stay different: each is trained on the small-loss picks of its peer among their disagreements.
 
     Attributes:
-        warm_up: epochs of plain Co-teaching at first; the paper uses 0 for MNIST, 20 for CIFAR-10, 5 for CIFAR-100.
+        warm_up: initial epochs of plain Co-teaching; the paper uses 0 for MNIST, 20 for CIFAR-10, 5 for CIFAR-100.
     """
 
     name: ClassVar[str] = "coteaching+"
@@ -34,24 +34,24 @@ class CoteachingPlus:
             raise InvalidInput(f"`warm_up` must be at least 0 epochs, but got {self.warm_up}.")
 
     def objective(self, batch: Batch) -> Objective:
-        """Average, for each network, over the disagreements the other one finds easy; over none, the loss is 0."""
+        """Average, for each network, over its peer's picks among the disagreements; without any, the loss is 0."""
         with torch.no_grad():
             losses = sample_cross_entropy(batch)
-            warming_up = batch.epoch < self.warm_up  # (); a tensor, because one captured step serves all epochs
+            warming_up = batch.epoch < self.warm_up  # (), a tensor, because one captured step serves all epochs
             eligible = disagreement(batch.logits, losses) | warming_up  # (P, B)
             count = torch.where(warming_up, batch.keep, _share(batch.keep_rate, eligible.sum(dim=-1))).unsqueeze(-1)
-            selected = _smallest_among(losses, eligible, count).flip(1)  # the picks change hands
-        # The others are cut off before the loss: behind it a NaN would remain one, even multiplied by a gradient of 0.
+            selected = _smallest_among(losses, eligible, count).flip(1)  # each network gets the picks of its peer
+        # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
         picked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
         loss = selected_mean(sample_cross_entropy(picked), selected, count.clamp(min=1))
         return Objective(loss, losses, selected)
 
 
 def _share(keep_rate: Tensor, size: Tensor) -> Tensor:
-    """Whole samples in a share of so many, max(1, ⌊R·|D|⌋), but 0 of none: (P,), (P,) -> (P,) int64.
+    """Return max(1, ⌊R·|D|⌋), the number of samples in a share of |D|, and 0 for |D| = 0: (P,), (P,) -> (P,) int64.
 
-    R·|D| is a rounded product: 0.29·100 comes out below 29. As for a whole batch (`schedules.keep_counts`) it is lifted
-    by 1e-9 before it is cut, far more than its rounding error and far less than any difference that matters.
+    R·|D| is a rounded product: 0.29·100 is below 29. As for a whole batch (`schedules.keep_counts`), 1e-9 is added
+    before rounding down, far more than the rounding error and far less than any difference that matters.
     """
     whole = torch.floor(keep_rate * size + 1e-9).to(torch.int64)
     return torch.minimum(whole.clamp(min=1), size)
@@ -60,8 +60,8 @@ def _share(keep_rate: Tensor, size: Tensor) -> Tensor:
 def _smallest_among(losses: Tensor, eligible: Tensor, count: Tensor) -> Tensor:
     """Mark the smallest losses of each row among eligible samples: (P, M, B), (P, B), (P, 1) -> (P, M, B) bool.
 
-    What is not eligible becomes NaN and ranks last. For a broken sample to rank before it, infinity becomes the largest
-    number there is and NaN becomes infinity.
+    Samples that are not eligible become NaN and rank last. For eligible samples without a finite loss to rank before
+    them, infinity becomes the largest number and NaN becomes infinity.
     """
     ranked = torch.where(eligible.unsqueeze(1), losses.nan_to_num(nan=math.inf), math.nan)
     return smallest(ranked, count)

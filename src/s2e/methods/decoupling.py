@@ -1,4 +1,4 @@
-"""Decoupling (Malach & Shalev-Shwartz, 2017): two networks that are trained only where they disagree."""
+"""Decoupling (Malach & Shalev-Shwartz, 2017): two networks, trained only where they disagree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean
 
 LEAST_SHARE = 0.1
-"""Share of a batch the sum of losses is divided by at least, so that a few disagreements make a small step."""
+"""Smallest divisor of the sum of losses, as a share of the batch, so that few disagreements make a small step."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Decoupling:
 def disagreement(logits: Tensor, losses: Tensor) -> Tensor:
     """Mark the samples for which two networks predict different classes: (P, 2, B, C), (P, 2, B) -> (P, B) bool.
 
-    A network whose loss is not a number predicts nothing and disagrees. Otherwise two networks that break down together
-    would agree on everything, rest from then on with a loss of 0, and never be found to have diverged.
+    A network whose loss is NaN counts as disagreeing. Otherwise two networks that diverge together would agree on
+    everything, have a loss of 0 from then on, and never be marked as diverged.
     """
     predicted = logits.argmax(dim=-1)  # (P, 2, B)
     return (predicted[:, 0] != predicted[:, 1]) | losses.isnan().any(dim=1)

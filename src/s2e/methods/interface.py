@@ -1,4 +1,4 @@
-"""What the engine asks of a method, and the selection every small-loss method shares.
+"""The interface between the engine and a method, and the small-loss selection that methods share.
 
 Letters: P members, M networks in a member, B batch, C classes.
 """
@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 PAIRS_UP_TO = 256
-"""Batches of at most so many samples are ranked by comparing every pair of them, on a GPU."""
+"""Largest batch whose losses are ranked on a GPU by comparing every pair."""
 
 
 class Need(Enum):
-    """What a method cannot do without, in plain words."""
+    """What a method requires, with its description for messages."""
 
     SCHEDULE = "a schedule of keep rates (or a noise rate to make one from)"
     CLEAN_SAMPLES = "clean validation samples to train with"
@@ -25,39 +25,39 @@ class Need(Enum):
 
 
 class Networks(Protocol):
-    """The networks behind the logits of a batch, and a batch of clean samples, for methods that need more than logits.
+    """The networks of a batch and a batch of clean samples, for methods that need more than logits.
 
-    Nothing here changes a network: batch norm, for instance, keeps its running statistics.
+    No call changes a network: batch norm, for instance, keeps its running statistics.
     """
 
     @property
     def clean_labels(self) -> Tensor:
-        """Return the labels of V clean samples, drawn anew for every step, (V,)."""
+        """Return the labels of V clean samples, drawn for this step, (V,)."""
 
     def clean_logits(self) -> Tensor:
-        """Return every network's logits of the clean samples, differentiable, (P, M, V, C)."""
+        """Return the differentiable logits of the clean samples under every network, (P, M, V, C)."""
 
     def change_along_gradient(self, loss: Tensor) -> Tensor:
         """Differentiate the logits of the training batch along the gradient of a scalar of the clean logits.
 
-        One Jacobian-vector product, (P, M, B, C); networks that do not touch each other have each their own gradient.
+        One Jacobian-vector product, (P, M, B, C); every network is differentiated along its own gradient.
         """
 
 
 class Batch(NamedTuple):
-    """One training step as a method sees it, for all members at once."""
+    """The inputs of a method in one training step, for all members."""
 
     logits: Tensor  # (P, M, B, C) of every network, differentiable
     labels: Tensor  # (P, B) given labels, possibly wrong
     keep: Tensor  # (P,) int64, samples of this batch to keep, in 1..B
-    keep_rate: Tensor  # (P,) float64, the share to keep, for methods that keep a share of a part of the batch
+    keep_rate: Tensor  # (P,) float64, the share to keep, for methods that keep a share of a subset of the batch
     epoch: Tensor  # () int64, from 0
     transition: Tensor | None = None  # (P, C, C), row = true class, for methods that need it
     networks: Networks | None = None  # for methods that need clean samples
 
 
 class Objective(NamedTuple):
-    """What a method makes of a batch."""
+    """The output of a method for one batch."""
 
     loss: Tensor  # (P, M) minimised by each network
     sample_losses: Tensor  # (P, M, B) loss of every sample under each network, detached
@@ -67,8 +67,14 @@ class Objective(NamedTuple):
 class Method(Protocol):
     """How samples are weighted in a step.
 
-    A method sees members as a leading axis and must treat them independently; it never slices by a member's count, so
-    that members with different keep counts ride in one tensor. Two methods with equal settings are equal.
+    Any object with these attributes can be passed as a method; a frozen dataclass is the simplest way to write one.
+
+    - Members are the leading axis, and are independent of each other.
+    - Members keep different numbers of samples: mask by rank (`smallest`), never slice by a count.
+    - No shape and no branch depends on values, so that a step can be captured as a CUDA graph.
+    - Methods are hashable, and methods with equal settings are equal: their members are trained together.
+
+    `tests/conformance/test_methods.py` checks all of this.
     """
 
     @property
@@ -81,18 +87,18 @@ class Method(Protocol):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Return what must be there for this method; one that needs a schedule can have it searched."""
+        """Return what the method requires; a method that needs a schedule can have it searched."""
 
     @property
     def may_select_nothing(self) -> bool:
-        """Tell whether a network can be left without a sample; it then takes no step, its optimizer included."""
+        """Return whether a network may be left without samples; it then takes no step, its optimizer included."""
 
     def objective(self, batch: Batch) -> Objective:
-        """Weigh the batch."""
+        """Return the loss of every network, and the samples it is trained on."""
 
 
 def sample_cross_entropy(batch: Batch) -> Tensor:
-    """Cross-entropy of every sample under each network against the given labels, (P, M, B)."""
+    """Return the cross-entropy of every sample under each network with the given labels, (P, M, B)."""
     p, m, b, c = batch.logits.shape
     labels = batch.labels.unsqueeze(1).expand(p, m, b)
     return functional.cross_entropy(batch.logits.reshape(-1, c), labels.reshape(-1), reduction="none").view(p, m, b)
@@ -101,7 +107,7 @@ def sample_cross_entropy(batch: Batch) -> Tensor:
 def smallest(losses: Tensor, keep: Tensor) -> Tensor:
     """Mark the `keep` smallest losses of each row, ties to the lower index: (..., B), (...) -> (..., B) bool.
 
-    NaN ranks last, so a broken sample is the first to go.
+    NaN ranks last, so that a sample without a finite loss is the first to be dropped.
     """
     ranks = _ranks_by_pairs if losses.is_cuda and losses.shape[-1] <= PAIRS_UP_TO else _ranks_by_sorting
     return ranks(losses) < keep.unsqueeze(-1)
@@ -109,23 +115,20 @@ def smallest(losses: Tensor, keep: Tensor) -> Tensor:
 
 def _ranks_by_sorting(losses: Tensor) -> Tensor:
     order = losses.argsort(dim=-1, stable=True)
-    return torch.empty_like(order).scatter_(-1, order, _positions(order))
+    ranks = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, ranks)
 
 
 def _ranks_by_pairs(losses: Tensor) -> Tensor:
-    """Count for each sample those that come before it: on a GPU much faster than sorting short rows."""
+    """Count the samples that rank before each sample: on a GPU much faster than sorting short rows."""
     one, other = losses.unsqueeze(-1), losses.unsqueeze(-2)  # (..., B, 1), (..., 1, B)
-    broken, other_broken = one.isnan(), other.isnan()
-    smaller = (other < one) | (broken & ~other_broken)
-    equal = (other == one) | (broken & other_broken)
-    place = torch.arange(losses.shape[-1], device=losses.device)
-    return (smaller | (equal & (place < place.unsqueeze(-1)))).sum(dim=-1)
+    nan, other_nan = one.isnan(), other.isnan()
+    smaller = (other < one) | (nan & ~other_nan)
+    equal = (other == one) | (nan & other_nan)
+    index = torch.arange(losses.shape[-1], device=losses.device)
+    return (smaller | (equal & (index < index.unsqueeze(-1)))).sum(dim=-1)
 
 
 def selected_mean(losses: Tensor, selected: Tensor, count: Tensor) -> Tensor:
-    """Sum of the selected losses over a count, (..., B), (..., B), (...) -> (...); the others may even be infinite."""
+    """Divide the sum of the selected losses by a count, (..., B), (..., B), (...) -> (...); others may be infinite."""
     return torch.where(selected, losses, 0.0).sum(dim=-1) / count
-
-
-def _positions(order: Tensor) -> Tensor:
-    return torch.arange(order.shape[-1], device=order.device).expand_as(order)

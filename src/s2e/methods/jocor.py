@@ -1,4 +1,4 @@
-"""JoCoR (Wei et al., 2020): two networks with one loss, which also asks them to agree."""
+"""JoCoR (Wei et al., 2020): two networks with one loss, which includes their disagreement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, 
 
 @dataclass(frozen=True)
 class JoCoR:
-    """Two networks, trained together on the samples whose joint loss is small: labels both fit, and alike.
+    """Two networks, trained together on the samples with the smallest joint loss: both fit the label, and agree.
 
     Attributes:
-        agreement: λ in [0, 1], the weight of agreeing with the peer against fitting the labels; the paper uses 0.9, and
-            0.85 for CIFAR-100.
+        agreement: λ in [0, 1], the weight of agreement with the peer against fitting the labels; the paper uses 0.9,
+            and 0.85 for CIFAR-100.
     """
 
     name: ClassVar[str] = "jocor"
@@ -39,10 +39,10 @@ class JoCoR:
             losses = sample_cross_entropy(batch)
             picked = smallest(self._joint_losses(batch.logits, losses), batch.keep)  # (P, B)
             selected = picked.unsqueeze(1).expand_as(losses)  # (P, 2, B)
-        # The others are cut off before the loss: behind it a NaN would remain one, even multiplied by a gradient of 0.
-        weighed = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
-        joint = self._joint_losses(weighed.logits, sample_cross_entropy(weighed))  # (P, B)
-        # What is minimised is the sum over networks: with half for each it is the joint loss, once.
+        # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
+        masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
+        joint = self._joint_losses(masked.logits, sample_cross_entropy(masked))  # (P, B)
+        # The engine minimises the sum over networks: half for each makes it the joint loss.
         half = selected_mean(joint, picked, batch.keep) / 2  # (P,)
         return Objective(half.unsqueeze(1).expand(-1, self.networks), losses, selected)
 
@@ -54,8 +54,8 @@ class JoCoR:
 def _divergence(logits: Tensor) -> Tensor:
     """KL(p₁‖p₂) + KL(p₂‖p₁) = Σ_c (p₁ − p₂)(ln p₁ − ln p₂), no term of which is negative: (P, 2, B, C) -> (P, B).
 
-    The logarithm of 0 is held at a quarter of the lowest number there is: a class both networks rule out then adds
-    nothing, where ∞ − ∞ would not be a number, and the sum, at most twice as large, stays finite.
+    log 0 is clamped to a quarter of the lowest finite number: a class with probability 0 under both networks then adds
+    nothing, where ∞ − ∞ would be NaN, and the sum, at most twice as large, stays finite.
     """
     log_shares = functional.log_softmax(logits, dim=-1)
     log_shares = log_shares.clamp(min=torch.finfo(log_shares.dtype).min / 4)

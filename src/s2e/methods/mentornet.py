@@ -18,7 +18,7 @@ class MentorNet:
     may_select_nothing: ClassVar[bool] = False
 
     def objective(self, batch: Batch) -> Objective:
-        """Average over the samples this network itself finds easy."""
+        """Average over the samples with the smallest loss under the network itself."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
         selected = smallest(losses.detach(), keep)

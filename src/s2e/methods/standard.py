@@ -12,7 +12,7 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy
 
 @dataclass(frozen=True)
 class Standard:
-    """One network, every sample."""
+    """One network, trained on every sample."""
 
     name: ClassVar[str] = "standard"
     networks: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""."""
+"""Transition matrices of label noise: estimated from predictions, or checked where they are given."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
 
 
 OUTLIERS_FROM = 97.0
-"""Percentile of a class's probability from which on samples are too good to be true, as in the paper."""
+"""Percentile of a class's probability from which samples count as outliers, as in the paper."""
 
 MANY_CLASSES = 100
-"""With this many classes or more, a class is rarer than the outliers, and dropping them would drop the class."""
+"""Number of classes from which a class is rarer than the outliers, so that dropping them would drop the class."""
 
 
 def default_percentile(classes: int) -> float | None:
-    """Return the percentile to estimate a transition matrix with: the paper's 97, none with 100 classes or more."""
+    """Return the percentile for `estimate_transition`: the paper's 97, or None with 100 classes or more."""
     return OUTLIERS_FROM if classes < MANY_CLASSES else None
 
 
 def estimate_transition(
     probabilities: NDArray[np.floating], *, percentile: float | None = OUTLIERS_FROM
 ) -> NDArray[np.float64]:
-    """Read a transition matrix off the predictions of a network trained on the given labels (Patrini et al.).
+    """Estimate a transition matrix from the predictions of a network trained on the given labels (Patrini et al.).
 
-    Such a network predicts labels, not true classes; where the true class surely is i, it predicts row i of T. Row i is
-    therefore its prediction at the sample with the largest p_i, among those strictly below the percentile of p_i.
+    Such a network predicts labels, not true classes; where the true class is certainly i, it predicts row i of T. Row i
+    is therefore its prediction for the sample with the largest p_i, among those strictly below the percentile of p_i.
 
-    - Of samples with the same p_i the first is taken.
-    - Where no sample with p_i > 0 lies strictly below the percentile, the filter is dropped for that class: all p_i are
-      equal, or there is a single sample, or hardly any sample shows the class.
-    - One sample may serve several classes; there may even be fewer samples than classes.
-    - NaN in, NaN out, in that matrix alone: the predictions of a diverged network do not turn into a plausible matrix.
+    - Of samples with equal p_i the first is used.
+    - If no sample with p_i > 0 lies strictly below the percentile, the filter is dropped for that class: all p_i are
+      equal, or there is a single sample, or almost all p_i are 0.
+    - One sample may be used for several classes; there may be fewer samples than classes.
+    - NaN stays NaN, in its own matrix only: the predictions of a diverged network never become a plausible matrix.
 
     Args:
-        probabilities: (..., N, C), not negative; of a network with further outputs, the first C columns. They need not
-            sum to one. Leading dimensions are separate networks.
-        percentile: in [0, 100], the sample at or next above it ("higher") is the bound; None for no filter.
+        probabilities: (..., N, C), not negative; the first C columns of a network with more outputs. Rows need not sum
+            to one. Leading dimensions are separate networks.
+        percentile: in [0, 100]; the bound is the sample at it or next above it ("higher"). None for no filter.
 
     Returns:
         (..., C, C), rows summing to 1.
@@ -63,13 +63,13 @@ def estimate_transition(
     if percentile is not None:
         allowed = (p > 0) & (p < np.percentile(p, percentile, axis=-2, method="higher", keepdims=True))
         allowed |= ~allowed.any(axis=-2, keepdims=True)
-    purest = np.where(allowed, p, 0.0).argmax(axis=-2)  # (..., C), a sample for each class
+    purest = np.where(allowed, p, 0.0).argmax(axis=-2)  # (..., C), one sample for each class
     rows = np.take_along_axis(p, purest[..., None], axis=-2)  # (..., C, C)
     return np.asarray(rows / rows.sum(axis=-1, keepdims=True))
 
 
 def check_transition(matrix: ArrayLike, classes: int) -> NDArray[np.float64]:
-    """Return a given transition matrix (C, C) checked; rows that sum to 1 but for rounding are made to sum to 1."""
+    """Return a valid transition matrix (C, C), or raise; rows that sum to 1 up to rounding are normalised."""
     checked = asymmetric(matrix)
     if len(checked) != classes:
         size = len(checked)

@@ -1,4 +1,4 @@
-"""."""
+"""The convolutional networks that the Co-teaching+ paper trains on CIFAR-10 and CIFAR-100."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from s2e.errors import InvalidInput
 
 
 def cifar10_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two 5×5 convolutions and three dense layers; (channels, height, width) with sides of at least 16."""
+    """Two 5×5 convolutions and three linear layers; images (channels, height, width) with sides of at least 16."""
     channels, height, width = _image_shape("cifar10-cnn", sample_shape, smallest=16)
     rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
     return nn.Sequential(
@@ -28,7 +28,7 @@ def cifar10_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def cifar100_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Six 3×3 convolutions with batch norm in three stages, one dense layer; sides of at least 8."""
+    """Six 3×3 convolutions with batch norm in three stages, and a linear layer; sides of at least 8."""
     channels, height, width = _image_shape("cifar100-cnn", sample_shape, smallest=8)
     layers: list[nn.Module] = []
     for stage in ((64, 64), (128, 128), (196, 16)):

@@ -1,6 +1,6 @@
-"""Reference networks as factories: the ones the Co-teaching+ paper (and S2E after it) trains.
+"""Factories by name: the networks that the Co-teaching+ paper, and S2E after it, train.
 
-A factory takes no argument and returns a fresh `nn.Module`; whoever calls it decides the random state.
+A factory takes no arguments and returns a new `nn.Module`, initialised from torch's global random state.
 """
 
 from __future__ import annotations
@@ -18,45 +18,57 @@ from s2e.networks.mlp import mlp
 
 Factory = Callable[[], nn.Module]
 
-
 NETWORKS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "mlp": mlp,
     "cifar10-cnn": cifar10_cnn,
     "cifar100-cnn": cifar100_cnn,
 }
+"""Every reference network by its name, as a function of the shape of a sample and the number of classes."""
+
+
+def check_network_name(name: str) -> None:
+    """Raise for a string that is neither the name of a reference network nor "auto"."""
+    if name != "auto" and name not in NETWORKS:
+        raise unknown_name("network", name, ["auto", *NETWORKS])
 
 
 def reference_network(name: str, sample_shape: tuple[int, ...], classes: int) -> Factory:
-    """Return the factory of a reference network by name; "auto" chooses by the shape of the data."""
-    if name == "auto":
-        name = default_network(sample_shape, classes)
-    if name not in NETWORKS:
-        raise unknown_name("network", name, ["auto", *NETWORKS])
-    build = NETWORKS[name]
+    """Return the factory of a reference network by its name; "auto" chooses by the shape of the data."""
+    check_network_name(name)
+    build = NETWORKS[default_network(sample_shape, classes) if name == "auto" else name]
     return lambda: build(sample_shape, classes)
 
 
 def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...], classes: int) -> Factory:
-    """Return a factory without arguments; one that takes two is handed the shape of a sample and the classes."""
+    """Return a factory without arguments.
+
+    Args:
+        network: the name of a reference network, "auto", a factory without arguments, or a function of
+            (shape of a sample, number of classes) that returns a module.
+        sample_shape: the shape of one sample, without the batch axis.
+        classes: C.
+    """
     if isinstance(network, str):
         return reference_network(network, sample_shape, classes)
     if not callable(network):
-        raise InvalidInput(f"`network` must be a name or a factory of modules, but got {type(network).__name__}.")
-    needed = [
+        raise InvalidInput(
+            f"`network` must be a name or a function that returns a module, but got {type(network).__name__}."
+        )
+    required = [
         each
         for each in inspect.signature(network).parameters.values()
         if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
     ]
-    if len(needed) not in (0, 2):
+    if len(required) not in (0, 2):
         raise InvalidInput(
-            f"`network` must be a factory without arguments, or with two, (shape of a sample, number of classes), "
-            f"but got one with {len(needed)}."
+            f"`network` must be a function without arguments, or of two, (shape of a sample, number of classes), "
+            f"but got one with {len(required)}."
         )
-    return (lambda: network(sample_shape, classes)) if needed else network
+    return (lambda: network(sample_shape, classes)) if required else network
 
 
 def default_network(sample_shape: tuple[int, ...], classes: int) -> str:
-    """Name the network for data of this shape: a CNN for colour images, the MLP for anything else."""
+    """Return the name of the network for data of this shape: a CNN for colour images, otherwise the MLP."""
     is_colour_image = len(sample_shape) == 3 and sample_shape[0] == 3 and min(sample_shape[1:]) >= 16
     if not is_colour_image:
         return "mlp"
@@ -64,7 +76,7 @@ def default_network(sample_shape: tuple[int, ...], classes: int) -> str:
 
 
 def check_network(network: Factory, inputs: Tensor, classes: int) -> None:
-    """Refuse a factory whose module does not map inputs (b, ...) to float logits (b, at least C)."""
+    """Raise if a factory's module does not map inputs (B, ...) to float logits (B, at least C)."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         output = network().eval()(inputs)
     found = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
