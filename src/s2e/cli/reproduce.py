@@ -1,6 +1,6 @@
-"""`s2e reproduce WHAT`: what the paper shows, a command with options of its own for each part of it.
+"""`s2e reproduce WHAT`: the figures and tables of the paper, one command for each.
 
-A new part is one more function under `app.command()`, here or in a file of its own; its name is what WHAT may be.
+A new one is one more command of `app`; its name is what WHAT may be.
 """
 
 from __future__ import annotations
@@ -8,22 +8,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from s2e.cli.options import Debug, Seed
-from s2e.cli.reproduce_searchers import searchers, table
-from s2e.cli.reproduce_spaces import spaces
-from s2e.cli.terminal import reporting
+from s2e.cli.terminal import out as console
+from s2e.cli.terminal import reporting, show_as_json
+from s2e.cli.workflow_commands import RESUMABLE, workflow_command
 from s2e.errors import InvalidInput, unknown_name
+from s2e.specs import SearchersOptions, SpacesOptions, TableOptions
+
+if TYPE_CHECKING:
+    from s2e.runs.directory import Run
 
 NumbersOut = Annotated[Path | None, typer.Option(help="JSON file to write the numbers to")]
 
 
 class Experiments(TyperGroup):
-    """The commands under `s2e reproduce`; a name that is none of them is refused in one line."""
+    """The commands under `s2e reproduce`; any other name is refused in one line."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # typer's versions do not agree on the types
         """Find the command that the first of the arguments names."""
@@ -35,7 +39,7 @@ class Experiments(TyperGroup):
 
 app = typer.Typer(
     name="reproduce",
-    help="Compute what the paper shows: the convergence of its search, and how spaces and search algorithms compare.",
+    help="Reproduce results of the paper: the convergence of its search, and comparisons of spaces and samplers.",
     cls=Experiments,
     subcommand_metavar="WHAT",
     no_args_is_help=True,
@@ -44,7 +48,7 @@ app = typer.Typer(
 
 @app.callback()
 def reproduce() -> None:
-    """Compute what the paper shows."""
+    """Reproduce results of the paper."""
 
 
 @app.command()
@@ -53,15 +57,71 @@ def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) ->
     with reporting(debug):
         from s2e.experiments.convergence import convergence as claims
 
-        give(claims(seed), out)
+        write_numbers(claims(seed), out)
 
 
-app.command()(spaces)
-app.command()(searchers)
-app.command()(table)
+def show_spaces(run: Run, *, as_json: bool) -> None:
+    """Print the result of a comparison of spaces."""
+    from s2e.cli.space_tables import tables, winner_tables
+
+    if as_json:
+        show_as_json(run)
+        return
+    result = run.read_json("result.json")
+    for table in [*winner_tables(result), *tables(result)]:
+        console.print(table)
+    typer.echo(f"run: {run.path}")
 
 
-def give(numbers: Mapping[str, Any], path: Path | None) -> None:
+def show_searchers(run: Run, *, as_json: bool) -> None:
+    """Print the result of a comparison of samplers."""
+    from s2e.cli.sampler_table import searchers_table
+
+    if as_json:
+        show_as_json(run)
+        return
+    console.print(searchers_table(run.read_json("result.json")))
+    typer.echo(f"run: {run.path}")
+
+
+def show_directory(run: Run, *, as_json: bool) -> None:
+    """Print where the run is."""
+    typer.echo(json.dumps({"run": str(run.path)}, indent=2) if as_json else f"run: {run.path}")
+
+
+app.command()(
+    workflow_command(
+        "reproduce spaces",
+        SpacesOptions,
+        "s2e.experiments.spaces:compare_spaces",
+        "Compare the spaces of schedules, each searched at random (the paper's Table 2).",
+        running=RESUMABLE,
+        show_run=show_spaces,
+    )
+)
+app.command()(
+    workflow_command(
+        "reproduce searchers",
+        SearchersOptions,
+        "s2e.experiments.search_algorithms:compare_searchers",
+        "Compare samplers: the error each has found after some numbers of trainings.",
+        running=RESUMABLE,
+        show_run=show_searchers,
+    )
+)
+app.command()(
+    workflow_command(
+        "reproduce table",
+        TableOptions,
+        "s2e.experiments.schedule_table.build:build_table",
+        "Train the schedule table that samplers are compared on; needs a GPU, or hours.",
+        running=RESUMABLE,
+        show_run=show_directory,
+    )
+)
+
+
+def write_numbers(numbers: Mapping[str, Any], path: Path | None) -> None:
     """Write numbers as JSON to a file, or print them where none is named."""
     text = json.dumps(numbers, indent=2)
     if path is None:

@@ -1,4 +1,4 @@
-"""What a command says in the end: its result, or in one line what went wrong or how to go on."""
+"""Output of the commands: results, errors in one line, and how to continue after an interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from s2e.errors import S2EError
-from s2e.interrupts import INTERRUPTED, farewell
+from s2e.interrupts import INTERRUPTED, last_line
 
 if TYPE_CHECKING:
     from s2e.runs.directory import Run
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
-BELOW_THE_BAR = "\x1b[?25h\n"
+END_OF_BAR = "\x1b[?25h\n"
 """Ends the line of a bar, and shows the cursor, which a bar hides."""
 
 
 @contextmanager
 def reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterator[None]:
-    """Turn what goes wrong into one line and an exit code: 2 for bad input, 130 when interrupted.
+    """Turn errors into one line and an exit code: 2 for bad input, 130 after an interruption.
 
     Args:
-        debug: whether to let errors through, for a traceback.
-        resumable: the command at work and its run directory, where it can be continued.
+        debug: let errors through, for a traceback.
+        resumable: the command and its run directory, if it can be resumed.
     """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    farewell.set(lambda: f"{BELOW_THE_BAR if err.is_terminal else ''}{interrupted(resumable)}")
+    last_line.set(lambda: f"{END_OF_BAR if err.is_terminal else ''}{interrupted(resumable)}")
     try:
         yield
     except S2EError as problem:
@@ -49,7 +49,7 @@ def reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterato
 
 
 def interrupted(resumable: tuple[str, Path] | None) -> str:
-    """Say that Ctrl-C was pressed, and how to go on."""
+    """Return the line to print after Ctrl-C, with how to continue."""
     if resumable is None or not (resumable[1] / "config.json").exists():
         return INTERRUPTED
     command, path = resumable
@@ -58,10 +58,10 @@ def interrupted(resumable: tuple[str, Path] | None) -> str:
 
 def show(run: Run, *, as_json: bool) -> None:
     """Print the result of a run."""
-    result = run.read_json("result.json")
     if as_json:
-        typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
+        show_as_json(run)
         return
+    result = run.read_json("result.json")
     from s2e.cli.tables import comparison_tables, result_table
 
     for table in comparison_tables(result) if "summary" in result else [result_table(result)]:
@@ -69,8 +69,13 @@ def show(run: Run, *, as_json: bool) -> None:
     typer.echo(f"run: {run.path}")
 
 
+def show_as_json(run: Run) -> None:
+    """Print the result of a run as JSON."""
+    typer.echo(json.dumps({**run.read_json("result.json"), "run": str(run.path)}, indent=2))
+
+
 def quieten_optuna() -> None:
-    """Let Optuna speak of warnings only: progress is shown by s2e itself."""
+    """Show only warnings of Optuna: s2e shows the progress itself."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -21,79 +20,79 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from s2e.audit.evidence import Evidence, records_of
+from s2e.audit.evidence import Evidence
 from s2e.audit.label_model import LabelAudit, audit
-from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.data.samples import LabelledData, default_share, hold_out
-from s2e.engine.devices import device_of
+from s2e.data.table_encoding import TableEncoder
 from s2e.engine.inference import Classifier
-from s2e.engine.restarts import FinalTraining, train_restarts
-from s2e.engine.task import VALIDATION, Task
+from s2e.engine.task import VALIDATION
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
-from s2e.estimator.defaults import ROUNDS, batch_size_for, epochs_for
-from s2e.estimator.features import Features, Images, Numbers, SparseNumbers, TableRows
-from s2e.methods import method as method_of
-from s2e.networks.factories import default_network, factory_of
+from s2e.estimator.defaults import batch_size_for, epochs_for
+from s2e.estimator.features import Encoder, ImageEncoder, NumberEncoder, SparseEncoder
+from s2e.methods import Method
+from s2e.schedules import Space
 from s2e.seeds import derive
-from s2e.studies.generation_size import Generation, paced, picked_for
-from s2e.studies.loop import epochs_left, search_schedule
-from s2e.studies.plan import Search as StudiedSearch
-from s2e.studies.plan import SearchPlan
-from s2e.studies.storage import open_study, quiet_optuna
-from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.specs import AUTO, GenerationSize, TrainingSpec
+from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES
+from s2e.studies.studies import open_study, quiet_optuna
+from s2e.workflows.pipeline import build_task, check_choices, plan_for, search_and_train
+from s2e.workflows.progress import SILENT
 
 if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
     from sklearn.utils import Tags
     from typing_extensions import Self
 
 
 class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier for labels that may be wrong, of which nobody says how many are.
+    """Classifier for noisy labels whose noise rate is unknown.
 
-    `fit` searches the schedule of keep rates R(t) that suits the data, trains pairs of networks with it (Co-teaching),
-    and judges every label by how the networks took it. Give samples with labels you trust as `X_val, y_val` where you
-    have some. Without them a part of the samples is held out, its samples are relabelled by networks trained on the others,
-    and schedules are ranked by how often their networks agree with these. Noise that turns a label into every other
-    class alike (symmetric) leaves such a ranking unchanged; noise that favours certain wrong classes may not, where it
-    is strong.
+    `fit` searches the schedule of keep rates R(t) for the data, trains pairs of networks with it (Co-teaching), and
+    estimates for every label the probability that it is correct. Samples with trusted labels can be given as
+    `X_val, y_val`. Without them a part of the samples is held out and relabelled by networks trained on the others, and
+    schedules are ranked by the agreement of their networks with these labels. Symmetric noise, which turns a label into
+    every other class with the same probability, leaves this ranking unchanged; strong noise that favours certain wrong
+    classes may not.
 
     Args:
-        n_trials: schedules to try; 30 when None, or five generations of the K picked.
-        network: "auto", the name of a reference network, a factory of modules without arguments, or one that is handed
+        n_trials: schedules to try; 30 when None, or five generations where `generation_size` is "auto".
+        network: "auto", the name of a reference network, a factory of modules without arguments, or one that takes
             (shape of a sample, number of classes).
-        epochs: T, of every training; by the number of samples when None, from 40 to 200.
-        batch_size: by the number of samples when None, from 16 to 128.
-        learning_rate: Adam's.
-        method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor.
-        space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp.
-        sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; or Optuna's random, tpe,
-            gp, cmaes or hyperband.
-        generation: K, schedules trained at a time, as one population; "auto" picks as many as a GPU trains in little
-            more than the time of 6, a fifth of `n_trials` at most; on a CPU 6.
-        restarts: fresh seeds of the final training; validation chooses among them.
-        validation_share: of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
+        epochs: T, of every training; chosen by the number of samples when None, from 40 to 200.
+        batch_size: chosen by the number of samples when None, from 16 to 128.
+        learning_rate: of Adam.
+        method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
+            `s2e.Method`.
+        space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp, or an object with the
+            interface `s2e.Space`.
+        sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp,
+            cmaes or hyperband; or any `optuna.samplers.BaseSampler`.
+        generation_size: K, schedules trained at once, as one population; "auto" chooses as many as a GPU trains in
+            little more than the time of 6, at most a fifth of `n_trials`; on a CPU 6.
+        restarts: seeds of the final training, of which validation selects one.
+        validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
         device: "cpu", "cuda", …, or "auto".
-        n_jobs: threads on a CPU; as torch is set when None, all cores when -1.
-        random_state: decides everything that is drawn; pass an int for the same result each time.
+        n_jobs: threads on a CPU; as PyTorch is configured when None, all cores when -1.
+        random_state: seed of everything that is drawn at random; pass an int for reproducible results.
         verbose: 1 to show progress.
 
     Attributes:
-        classes_: (C,) the labels there are.
+        classes_: (C,) the distinct labels.
         n_features_in_: F.
-        feature_names_in_: names of the columns, where `X` had some.
-        schedule_: (T,) the keep rates that were found.
-        validation_accuracy_: of the final classifier, mean over the last epochs; with "noisy" validation agreement with
-            relabelled labels.
+        feature_names_in_: names of the columns, where `X` has some.
+        schedule_: (T,) the keep rates found.
+        validation_accuracy_: of the final classifier, mean over the last epochs; with "noisy" validation the agreement
+            with the relabelled samples.
         validation_: "clean" with `X_val`, else "noisy".
-        study_: all trials, an Optuna study; not in a classifier that was loaded.
-        label_quality_: (N,) probability that the label given is right.
-        suggested_labels_: (N,) the label given, or, where it is probably wrong, the likeliest other.
-        label_issues_: indices of the labels that are probably wrong, the most doubtful first.
+        study_: all trials, an Optuna study; a loaded classifier has none.
+        label_quality_: (N,) probability that the given label is correct.
+        suggested_labels_: (N,) the given label, or the most probable other one where it is probably wrong.
+        label_issues_: indices of the labels that are probably wrong, the least probable first.
         noise_rate_: estimated share of wrong labels.
-        transition_: (C, C) estimated probability that a sample of a class (row) was given a label (column).
-        doubtful_classes_: classes that the networks have probably not learnt; these labels are not judged.
+        transition_: (C, C) estimated probability that a sample of a class (row) has a label (column).
+        doubtful_classes_: classes that the networks have probably not learnt; their labels are not audited.
 
     Examples:
         >>> from sklearn.datasets import load_iris
@@ -107,18 +106,18 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self,
         *,
         n_trials: int | None = None,
-        network: str | Callable[..., Any] = "auto",
+        network: str | Callable[..., Any] = AUTO,
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float = 1e-3,
-        method: str = "coteaching",
-        space: str = "s2e",
-        sampler: str = "curve",
-        generation: Generation = 6,
+        method: str | Method = "coteaching",
+        space: str | Space = "s2e",
+        sampler: str | BaseSampler = "curve",
+        generation_size: GenerationSize = 6,
         restarts: int = 3,
         validation_share: float | None = None,
         sparse_components: int | None = 256,
-        device: str = "auto",
+        device: str = AUTO,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -131,7 +130,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.method = method
         self.space = space
         self.sampler = sampler
-        self.generation = generation
+        self.generation_size = generation_size
         self.restarts = restarts
         self.validation_share = validation_share
         self.sparse_components = sparse_components
@@ -151,73 +150,74 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     # Fitting
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
-        """Search a schedule, train the classifier with it, judge the labels.
+        """Search a schedule, train the classifier with it, audit the labels.
 
         Args:
             X: (N, F) numbers, dense or sparse, NaN where one is missing; a DataFrame, also with text and categories; or
                 images, (N, H, W), (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers.
             y: (N,) labels of any type, some of them wrong.
-            X_val: the same for samples with labels one can trust, if there are any.
+            X_val: the same for samples with trusted labels, if there are any.
             y_val: those labels.
-            refused: nothing else is taken.
+            refused: no other argument is accepted.
         """
         checks.refuse(refused)
-        checks.parameters(self)
+        search = checks.search_spec(self)
+        check_choices(TrainingSpec(network=self.network), self.method, self.device, search)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         samples = checks.samples(self, X)
         given = checks.labels(self, y, samples.shape[0])
         self.classes_, labels = np.unique(given, return_inverse=True)
         if len(self.classes_) < 2:
             raise InvalidInput(f"`y` must hold at least two classes, but got only one class, {self.classes_[0]!r}.")
-        self._features = self._fitted_features(samples, labels, derive(seed, "features"))
-        data = LabelledData(self._features.encode(samples), labels.astype(np.int64), _names(self.classes_))
-        train, valid = self._parted(data, X_val, y_val, seed)
-        with self._threads(), quiet_optuna(), self._watch() as watch:
-            task = self._task(train, valid, seed)
-            if self.validation_ == "noisy":
-                watch.stage("relabelling validation", task.epochs)
-                better = relabelled_validation(task, learning_rate=self.learning_rate, seed=seed, on_epoch=watch.epoch)
-                task = with_validation_labels(task, better)
-            found = self._search(task, seed, watch)
-            final_seed = derive(seed, "final")
-            watch.stage("final training", task.epochs)
-            (final,) = train_restarts(
-                replace(task, seed=derive(final_seed, "batches")),
-                [FinalTraining("S2E", task.method, found, self.restarts)],
-                learning_rate=self.learning_rate,
-                seed=final_seed,
-                on_epoch=watch.epoch,
+        self._encoder = self._fitted_encoder(samples, derive(seed, "features"))
+        data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
+        train, valid = self._split(data, X_val, y_val, seed)
+        self.batch_size_ = self.batch_size or batch_size_for(len(train))
+        self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
+        training = TrainingSpec(self.network, self.epochs_, self.batch_size_, self.learning_rate)
+        with self._threads(), quiet_optuna(), self._listener() as listener:
+            task = build_task(
+                train,
+                {VALIDATION: valid},
+                training,
+                self.method,
+                seed=seed,
+                device=self.device,
+                clean=valid if self.validation_ == "clean" else None,
             )
-            records = records_of(
-                final.task, final.trained, [final.chosen], valid if self.validation_ == "noisy" else None
+            plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
+            self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
+            outcome = search_and_train(
+                task, plan, self.study_, validation=self.validation_, restarts=self.restarts, listener=listener
             )
-        self.schedule_ = found
-        self.validation_accuracy_ = float(final.trained.curves.last(VALIDATION)[final.chosen])
-        networks = final.trained.modules(task.network, final.chosen)
+        selected = outcome.selected[-1]
+        self.schedule_ = outcome.found.schedule
+        self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
+        networks = selected.trained.modules(task.network, selected.index)
         self._classifier = Classifier(networks, data.class_names, data.sample_shape)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
         self._given = labels.astype(np.int64)
-        self._judge(audit(Evidence.from_records(records)), records["rows"])
+        self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
         return self
 
     def _inputs(self, X: Any) -> NDArray[Any]:
-        """Return later samples as inputs; dense or sparse ones, whichever were learnt from."""
-        samples = checks.samples(self, X, learnt=self._features)
-        if isinstance(self._features, SparseNumbers) and not sparse.issparse(samples):
+        """Encode later samples as in training; dense samples may follow sparse ones and the other way round."""
+        samples = checks.samples(self, X, encoder=self._encoder)
+        if isinstance(self._encoder, SparseEncoder) and not sparse.issparse(samples):
             samples = sparse.csr_matrix(samples)
-        elif isinstance(self._features, Numbers) and sparse.issparse(samples):
+        elif isinstance(self._encoder, NumberEncoder) and sparse.issparse(samples):
             samples = samples.toarray()
-        return self._features.encode(samples)
+        return self._encoder.encode(samples)
 
-    def _fitted_features(self, samples: Any, labels: NDArray[np.int64], seed: int) -> Features:
+    def _fitted_encoder(self, samples: Any, seed: int) -> Encoder:
         if isinstance(samples, pd.DataFrame):
-            return TableRows.fit(samples, labels)
+            return TableEncoder.fit(samples)
         if sparse.issparse(samples):
-            return SparseNumbers.fit(samples, self.sparse_components, seed % 2**32)
-        return Numbers.fit(samples) if samples.ndim == 2 else Images.fit(samples)
+            return SparseEncoder.fit(samples, self.sparse_components, seed % 2**32)
+        return NumberEncoder.fit(samples) if samples.ndim == 2 else ImageEncoder.fit(samples)
 
-    def _parted(self, data: LabelledData, X_val: Any, y_val: Any, seed: int) -> tuple[LabelledData, LabelledData]:
-        """Return training and validation samples: those that were given, or a part held out."""
+    def _split(self, data: LabelledData, X_val: Any, y_val: Any, seed: int) -> tuple[LabelledData, LabelledData]:
+        """Return training and validation samples: the given ones, or a part held out."""
         if (X_val is None) != (y_val is None):
             raise InvalidInput("`X_val` and `y_val` must be given together, but got only one of them.")
         if X_val is None:
@@ -233,41 +233,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         codes = np.searchsorted(self.classes_, trusted).astype(np.int64)
         return data, LabelledData(inputs, codes, data.class_names)
 
-    def _task(self, train: LabelledData, valid: LabelledData, seed: int) -> Task:
-        self.batch_size_ = self.batch_size or batch_size_for(len(train))
-        self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
-        return Task(
-            train,
-            factory_of(self.network, train.sample_shape, train.classes),
-            method_of(self.method, default_network(train.sample_shape, train.classes)),
-            {VALIDATION: valid},
-            self.epochs_,
-            self.batch_size_,
-            derive(seed, "batches"),
-            device_of(self.device),
-            clean=valid if self.validation_ == "clean" else None,
-        )
-
-    def _search(self, task: Task, seed: int, watch: ProgressListener) -> NDArray[np.float64]:
-        pick = picked_for(task, self.learning_rate)
-        pace = paced(self.generation, self.n_trials, rounds=ROUNDS, pick=pick)
-        self.n_trials_ = pace.trials
-        plan = SearchPlan.named(
-            self.space,
-            self.sampler,
-            epochs=task.epochs,
-            trials=pace.trials,
-            generation=min(pace.generation, pace.trials),
-            learning_rate=self.learning_rate,
-            seed=seed,
-        )
-        self.study_ = open_study(None, "search", {})
-        watch.stage("search", epochs_left([StudiedSearch(plan, self.study_)], task.epochs))
-        found = search_schedule(task, plan, self.study_, on_generation=watch.generation, on_epoch=watch.epoch)
-        return found.schedule
-
-    def _judge(self, found: LabelAudit, rows: NDArray[np.int64]) -> None:
-        """Take the verdicts over, from the order of the records to that of the samples."""
+    def _store_audit(self, found: LabelAudit, rows: NDArray[np.int64]) -> None:
+        """Store the result of the audit, reordered from the records to the samples."""
         back = np.argsort(rows)
         self.label_quality_ = found.quality[back]
         self.suggested_labels_ = self.classes_[found.suggested[back]]
@@ -279,7 +246,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.transition_ = found.transition
         self.doubtful_classes_ = self.classes_[found.doubtful]
 
-    # Using
+    # Prediction
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class, (N, C), mean over the networks."""
@@ -290,16 +257,15 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return np.asarray(probabilities.mean(axis=0, dtype=np.float64))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest class of every sample, (N,)."""
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[likeliest])
+        """Return the most probable class of every sample, (N,)."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def find_label_issues(self) -> pd.DataFrame:
-        """Return the verdict on every label that `fit` was given, in the order of its samples.
+        """Return the result of the audit for every label, in the order of the samples.
 
-        Columns, the first four as cleanlab's `CleanLearning` names them: `is_label_issue`, `label_quality` (probability
-        that the label is right), `given_label`, `predicted_label` (the label given, or, for an issue, the likeliest
-        other) and `probability` of that one. The index is that of `X` where it was a DataFrame.
+        Columns, the first four as in cleanlab's `CleanLearning`: `is_label_issue`, `label_quality` (probability that the
+        label is correct), `given_label`, `predicted_label` (the given label, or the most probable other one for an
+        issue) and the `probability` of that one. The index is that of `X` where it was a DataFrame.
         """
         check_is_fitted(self)
         return pd.DataFrame(
@@ -322,16 +288,16 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, network: Callable[..., Any] | None = None) -> Self:
-        """Read what `save` wrote; give the factory again where `network` was one."""
+        """Read a file written by `save`; pass `network` again if it was a factory."""
         from s2e.estimator.persistence import load
 
         return load(cls, path, network)
 
-    # Surroundings
+    # Context
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        """Use as many threads as `n_jobs` says, for a while."""
+        """Use `n_jobs` threads in the body."""
         if self.n_jobs is None:
             yield
             return
@@ -342,7 +308,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         finally:
             torch.set_num_threads(before)
 
-    def _watch(self) -> Any:
+    def _listener(self) -> Any:
         if not self.verbose:
             return nullcontext(SILENT)
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""A fitted `S2EClassifier` as one file and back: weights, features, classes and verdicts, without pickle."""
+"""Saving a fitted `S2EClassifier` to one file and loading it: weights, encoder, classes and audit, without pickle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from s2e._version import __version__
 from s2e.engine.inference import Classifier
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.estimator.features import features_from
-from s2e.networks.factories import NETWORKS, factory_of
+from s2e.estimator.features import read_encoder, write_encoder
+from s2e.networks.factories import factory_of
 from s2e.runs.classifier_file import with_weights
 from s2e.runs.directory import Run
 
@@ -24,7 +24,7 @@ Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a class made from it."""
 
 VERSION = 1
-NETWORK, FEATURES, VERDICTS = "network", "features.", "verdicts."
+NETWORK, FEATURES, AUDIT = "network", "features.", "audit."
 _NUMBERS = ("validation_accuracy_", "noise_rate_")
 _COUNTS = ("epochs_", "batch_size_", "n_trials_")
 _ARRAYS = (
@@ -39,13 +39,13 @@ _ARRAYS = (
 
 
 def save(fitted: Any, path: str | PathLike[str]) -> None:
-    """Write a fitted classifier, whole or not at all."""
+    """Write a fitted classifier atomically."""
     where = Path(path)
-    features = fitted._features.written()
+    features = write_encoder(fitted._encoder)
     tensors = {FEATURES + name: _tensor(array) for name, array in features.arrays.items()}
-    tensors |= {VERDICTS + name: _tensor(getattr(fitted, name)) for name in _ARRAYS}
-    tensors[VERDICTS + "doubtful"] = _tensor(np.isin(fitted.classes_, fitted.doubtful_classes_))
-    tensors[VERDICTS + "suggested"] = _tensor(np.searchsorted(fitted.classes_, fitted.suggested_labels_))
+    tensors |= {AUDIT + name: _tensor(getattr(fitted, name)) for name in _ARRAYS}
+    tensors[AUDIT + "doubtful"] = _tensor(np.isin(fitted.classes_, fitted.doubtful_classes_))
+    tensors[AUDIT + "suggested"] = _tensor(np.searchsorted(fitted.classes_, fitted.suggested_labels_))
     for which, module in enumerate(fitted._classifier.networks):
         tensors |= {f"{NETWORK}{which}.{name}": tensor for name, tensor in module.state_dict().items()}
     about = {
@@ -66,33 +66,33 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
     try:
         text = json.dumps(about)
     except TypeError as problem:
-        raise InvalidInput(f"classes must be texts, numbers or truths to be written, but {problem}.") from None
+        raise InvalidInput(f"classes must be strings, numbers or booleans to be written, but {problem}.") from None
     if not where.parent.is_dir():
         raise InvalidInput(f"`path` must be in a directory that exists, but {str(where.parent)!r} does not.")
     Run(where.parent).write_weights(where.name, tensors, {"s2e_classifier": text})
 
 
 def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callable[..., Any] | None) -> Fitted:
-    """Read a fitted classifier; `network` is its factory where it was no reference network."""
+    """Read a fitted classifier; `network` is its factory if it is not a reference network."""
     where = Path(path)
     if not where.is_file():
-        raise UnreadableData(f"{str(where)!r} must be a file that `save` wrote, but there is none.")
+        raise UnreadableData(f"{str(where)!r} must be a file written by `save`, but it does not exist.")
     try:
         tensors, words = Run(where.parent).read_weights(where.name)
         about = json.loads(words["s2e_classifier"])
         if about["version"] != VERSION:
-            raise UnreadableData(f"{str(where)!r} is of version {about['version']}, but {VERSION} can be read.")
+            raise UnreadableData(f"{str(where)!r} has version {about['version']}, but only {VERSION} can be read.")
         made = cls(**about["parameters"])
         fitted: Any = made
         if network is not None:
             fitted.network = network
         elif fitted.network is None:
-            raise InvalidInput("`network` must be given: this classifier was fitted with a factory of your own.")
+            raise InvalidInput("`network` must be given: this classifier was fitted with a factory.")
         fitted.classes_ = np.array(about["classes"], dtype=np.dtype(about["classes_type"]))
         arrays = {
             key.removeprefix(FEATURES): tensor.numpy() for key, tensor in tensors.items() if key.startswith(FEATURES)
         }
-        fitted._features = features_from(about["features"], arrays)
+        fitted._encoder = read_encoder(about["features"], arrays)
         shape = tuple(about["sample_shape"])
         names = tuple(map(str, about["classes"]))
         factory = factory_of(fitted.network, shape, len(names))
@@ -101,9 +101,9 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
         for name in (*_NUMBERS, *_COUNTS, "validation_"):
             setattr(fitted, name, about[name])
         for name in _ARRAYS:
-            setattr(fitted, name, tensors[VERDICTS + name].numpy())
-        fitted.doubtful_classes_ = fitted.classes_[tensors[VERDICTS + "doubtful"].numpy()]
-        fitted.suggested_labels_ = fitted.classes_[tensors[VERDICTS + "suggested"].numpy()]
+            setattr(fitted, name, tensors[AUDIT + name].numpy())
+        fitted.doubtful_classes_ = fitted.classes_[tensors[AUDIT + "doubtful"].numpy()]
+        fitted.suggested_labels_ = fitted.classes_[tensors[AUDIT + "suggested"].numpy()]
     except (UnreadableData, KeyError, TypeError, RuntimeError, AttributeError) as problem:
         raise UnreadableData(f"{str(where)!r} is not a classifier that s2e has saved: {problem}.") from problem
     if about["columns"] is not None:
@@ -115,13 +115,10 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
 
 
 def _parameters(fitted: Any) -> dict[str, Any]:
-    """Return the parameters as JSON has them; None for a factory of one's own and a generator, which it has not."""
+    """Return the parameters as JSON holds them; None for objects (factory, method, space, sampler, generator)."""
     given = dict(fitted.get_params(deep=False))
-    if given["network"] != "auto" and given["network"] not in NETWORKS:
-        given["network"] = None
-    if not isinstance(given["random_state"], (int, np.integer)):
-        given["random_state"] = None
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    return {name: value if isinstance(value, (str, int, float)) else None for name, value in plain.items()}
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What `S2EClassifier` is handed: refused with the reason, or brought into shape."""
+"""Validation of the parameters, samples and labels of `S2EClassifier`."""
 
 from __future__ import annotations
 
@@ -14,54 +14,52 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput
-from s2e.estimator.features import Features, Images, TableRows
-from s2e.studies.generation_size import AUTO
-
-COUNTS: dict[str, tuple[str | None, ...]] = {
-    "n_trials": (None,),
-    "epochs": (None,),
-    "batch_size": (None,),
-    "generation": (AUTO,),
-    "restarts": (),
-    "sparse_components": (None,),
-}
-"""Parameters that are numbers of something, and what else they may be."""
+from s2e.estimator.features import Encoder, ImageEncoder
+from s2e.specs import AUTO, SearchSpec, check_all, count_problem, rate_problem
+from s2e.studies.generation_size import SIZES
+from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES
 
 
 def refuse(given: dict[str, Any]) -> None:
-    """Refuse arguments of `fit` that are not taken, `sample_weight` with the reason."""
+    """Refuse arguments of `fit` that are not accepted, `sample_weight` with the reason."""
     if given.pop("sample_weight", None) is not None:
         raise InvalidInput(
-            "`sample_weight` must be None, but got weights: which samples count, and how much, is what the schedule "
-            "decides by their losses, and weights would change the order of these. Repeat or leave out rows instead."
+            "`sample_weight` must be None, but got weights: the schedule selects samples by their losses, and weights "
+            "would change the order of these. Repeat or leave out rows instead."
         )
     if given:
         raise TypeError(f"fit() got an unexpected keyword argument {next(iter(given))!r}")
 
 
-def parameters(estimator: Any) -> None:
-    """Refuse parameters that no fit can be made with, all at once; names are refused where they are looked up."""
-    problems = []
-    for name, others in COUNTS.items():
-        value = getattr(estimator, name)
-        if not (_is_count(value) or (isinstance(value, (str, type(None))) and value in others)):
-            or_else = "".join(f" or {other}" for other in others)
-            problems.append(f"`{name}` must be a whole number of at least 1{or_else}, but got {value!r}.")
-    rate: Any = estimator.learning_rate
-    if not (isinstance(rate, Real) and 0 < float(rate) < float("inf")):
-        problems.append(f"`learning_rate` must be positive and finite, but got {rate!r}.")
-    share: Any = estimator.validation_share
-    if share is not None and not (isinstance(share, Real) and 0 < float(share) < 1):
-        problems.append(f"`validation_share` must lie strictly between 0 and 1, or be None, but got {share!r}.")
-    if problems:
-        raise InvalidInput(" ".join(problems))
+def search_spec(estimator: Any) -> SearchSpec:
+    """Return how the schedule is searched; all problems of the parameters are reported at once.
+
+    Names are checked by `check_choices`.
+    """
+    share, trials, size = estimator.validation_share, estimator.n_trials, estimator.generation_size
+    check_all(
+        count_problem("n_trials", trials, None),
+        count_problem("epochs", estimator.epochs, None),
+        count_problem("batch_size", estimator.batch_size, None),
+        count_problem("generation_size", size, AUTO),
+        count_problem("restarts", estimator.restarts),
+        count_problem("sparse_components", estimator.sparse_components, None),
+        rate_problem("learning_rate", estimator.learning_rate),
+        None
+        if share is None or (isinstance(share, Real) and 0 < float(share) < 1)
+        else f"`validation_share` must lie strictly between 0 and 1, or be None, but got {share!r}.",
+    )
+    if size != AUTO:  # no generation needs more points than there are trials
+        size = min(size, DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0] if trials is None else trials)
+    return SearchSpec(estimator.space, estimator.sampler, trials, size)
 
 
-def samples(estimator: Any, X: Any, *, learnt: Features | None = None) -> Any:
-    """Check samples, and bring them to one of the kinds that `features` knows: any of them, or the one learnt from."""
-    reset = learnt is None
-    if _is_table(X) or isinstance(learnt, TableRows):
+def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
+    """Check samples, and convert them to a kind that the encoders take: any kind, or that of the given encoder."""
+    reset = encoder is None
+    if _is_table(X) or isinstance(encoder, TableEncoder):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         if not isinstance(X, pd.DataFrame):
             raise InvalidInput(f"`X` must be a DataFrame, as in training, but got {type(X).__name__}.")
@@ -71,8 +69,8 @@ def samples(estimator: Any, X: Any, *, learnt: Features | None = None) -> Any:
     if isinstance(X, torch.Tensor):
         X = X.detach().cpu().numpy()
     axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
-    if learnt is not None and isinstance(learnt, Images) != (axes > 2):
-        wanted = f"images of shape {learnt.shape}" if isinstance(learnt, Images) else "rows of columns"
+    if encoder is not None and isinstance(encoder, ImageEncoder) != (axes > 2):
+        wanted = f"images of shape {encoder.shape}" if isinstance(encoder, ImageEncoder) else "rows of columns"
         raise InvalidInput(f"`X` must hold {wanted}, as in training, but got {axes} axes.")
     pixels = axes > 2 and getattr(X, "dtype", None) == np.uint8
     return validate_data(
@@ -104,12 +102,8 @@ def labels(estimator: Any, y: Any, samples: int) -> NDArray[Any]:
     return np.asarray(given)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
-
-
 def _is_table(X: Any) -> bool:
-    """Tell whether these are columns of several kinds, which have to be read one by one."""
+    """Return whether these are columns of several kinds, which are encoded one by one."""
     return isinstance(X, pd.DataFrame) and not all(
         pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in X.dtypes
     )

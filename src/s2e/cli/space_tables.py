@@ -1,135 +1,29 @@
-"""`s2e reproduce spaces`: random search in each space, and the test accuracy of what was found there.
-
-It prints two kinds of figures: of the winners, the very trainings with the best validation accuracy in the search, and
-of the schedules found, trained from fresh seeds.
-"""
+"""Tables of `s2e reproduce spaces`: of the winners of the search, and of the schedules trained from fresh seeds."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+from rich.table import Table
+from rich.text import Text
 
-from s2e.cli.options import (
-    DATA_HELP,
-    NOISE_HELP,
-    BatchSize,
-    DataRoot,
-    Debug,
-    Device,
-    Epochs,
-    Json,
-    LearningRate,
-    Network,
-    Out,
-    Resume,
-    Seed,
-)
-from s2e.cli.resume import new_directory, resumed
-from s2e.cli.terminal import err, quieten_optuna, reporting
-from s2e.cli.terminal import out as console
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-COMMAND = "reproduce spaces"
+from s2e.cli.tables import FIGURE_WIDTH, mean_and_std
+from s2e.engine.curves import LAST_EPOCHS
+from s2e.experiments.space_results import BEST, LAST, SINGLE, TITLES
+from s2e.plots.names import noise_title
 
 _ROWS = ("summary", "s2e_minus")
-"""Where a result has the figures of each space, and what S2E's are more."""
-
-_NOT_RECORDED = "not recorded"
-"""Stands for what a search of an older version did not write down."""
+"""Keys of a result with the figures of each space, and with S2E's lead over it."""
 
 Figures = Mapping[tuple[str, str], Mapping[str, Any]]
 """Figures by noise setting and space."""
 
 
-def spaces(
-    context: typer.Context,
-    data: Annotated[str, typer.Option(help=DATA_HELP)] = "mnist",
-    noise: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{NOISE_HELP}; may be given several times, the paper's three when not given"),
-    ] = None,
-    draws: Annotated[int, typer.Option(help="Schedules drawn in each space, under each noise setting")] = 50,
-    sets: Annotated[
-        int,
-        typer.Option(help="How often the whole search is repeated with other draws, so that spaces have error bars"),
-    ] = 1,
-    epochs: Epochs = 200,
-    seeds: Annotated[
-        int, typer.Option(help="How often the schedule found in a space is trained and tested, in each set")
-    ] = 5,
-    together: Annotated[int, typer.Option(help="Trainings at a time; what is finished survives an interruption")] = 250,
-    network: Network = "auto",
-    batch_size: BatchSize = 128,
-    learning_rate: LearningRate = 1e-3,
-    seed: Seed = 0,
-    device: Device = "auto",
-    data_root: DataRoot = Path("data"),
-    out: Out = None,
-    resume: Resume = False,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Compare the spaces of schedules, each searched at random (the paper's Table 2)."""
-    where = out or new_directory("spaces", data)
-    with reporting(debug, resumable=(COMMAND, where)):
-        from s2e.experiments.schedule_table.build import NOISES
-        from s2e.experiments.spaces import SpacesOptions, compare_spaces
-        from s2e.runs.session import RunLocation
-        from s2e.workflows.progress import progress
-
-        quieten_optuna()
-        given: dict[str, Any] = {
-            "data": data,
-            "noises": tuple(noise or NOISES),
-            "draws": draws,
-            "sets": sets,
-            "seeds": seeds,
-            "together": together,
-            "network": network,
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "seed": seed,
-        }
-        place: dict[str, Any] = {"root": data_root, "device": device, "storage": None}
-        if resume:
-            given, place = resumed(COMMAND, context, out, given, place)
-        options = SpacesOptions(**{**given, "noises": tuple(given["noises"])})
-        with progress(err) as watch:
-            run = compare_spaces(options, RunLocation(where, **place), watch, resume=resume)
-        result = run.read_json("result.json")
-        if as_json:
-            typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
-            return
-        if not recorded(result):
-            typer.echo("no winners: the search is of an older version, which did not record their test accuracy")
-        for table in [*winner_tables(result), *tables(result)]:
-            console.print(table)
-        typer.echo(f"run: {run.path}")
-
-
-def recorded(result: Mapping[str, Any]) -> bool:
-    """Tell whether the test accuracy of any winner is known; a search of an older version did not record it."""
-    return any(row["winner"]["best_epoch"]["mean"] is not None for row in result["summary"])
-
-
 def winner_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Tables of the winners, spaces by noise settings: the best epoch's accuracy, the last epochs', and S2E's lead.
+    """Tables of the winners, spaces by noise settings: the best epoch's accuracy, the last epochs', and S2E's lead."""
 
-    There are none where nothing was recorded.
-    """
-    from s2e.engine.curves import LAST_EPOCHS
-    from s2e.experiments.space_results import BEST, LAST
-
-    if not recorded(result):
-        return []
     last, drawn, sets = min(LAST_EPOCHS, result["epochs"]), result["draws"], result["sets"]
     figures, leads = ({(row["noise"], row["space"]): row["winner"] for row in result[rows]} for rows in _ROWS)
     single = ", ".join(_tally(spaces) for spaces in result["single_winners"].values())
@@ -149,8 +43,6 @@ def winner_tables(result: Mapping[str, Any]) -> list[Table]:
 
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """Tables of fresh trainings, spaces by noise settings: the last epochs' accuracy, S2E's lead, the best epoch's."""
-    from s2e.engine.curves import LAST_EPOCHS
-    from s2e.experiments.space_results import BEST, LAST
 
     last, drawn = min(LAST_EPOCHS, result["epochs"]), result["draws"]
     figures, leads = ({(row["noise"], row["space"]): row for row in result[rows]} for rows in _ROWS)
@@ -192,10 +84,6 @@ def _tally(spaces: Sequence[str]) -> str:
 
 def _table(result: Mapping[str, Any], of: Figures, title: str, caption: str) -> Table:
     """One row for each space, one column for each noise setting, the best of a column in bold."""
-    from rich.text import Text
-
-    from s2e.cli.tables import mean_and_std
-    from s2e.experiments.space_results import TITLES
 
     table = _empty(result, title, caption)
     rows: dict[str, list[Text]] = {space: [] for space in TITLES}
@@ -203,8 +91,9 @@ def _table(result: Mapping[str, Any], of: Figures, title: str, caption: str) -> 
         means = {space: of[noise, space]["mean"] for space in TITLES}
         best = max((mean for mean in means.values() if mean is not None), default=None)
         for space, mean in means.items():
-            shown = _NOT_RECORDED if mean is None else mean_and_std(of[noise, space])
-            rows[space].append(Text(shown, style="bold" if mean is not None and mean == best else ""))
+            rows[space].append(
+                Text(mean_and_std(of[noise, space]), style="bold" if mean is not None and mean == best else "")
+            )
     for space, cells in rows.items():
         table.add_row(TITLES[space], *cells)
     return table
@@ -212,7 +101,6 @@ def _table(result: Mapping[str, Any], of: Figures, title: str, caption: str) -> 
 
 def _differences(result: Mapping[str, Any], of: Figures, title: str) -> Table:
     """One row for each space but S2E's, one column for each noise setting: how much better S2E's is, in points."""
-    from s2e.experiments.space_results import TITLES
 
     errors = f"mean ± standard error over {result['sets']} sets" if result["sets"] > 1 else "one set: no standard error"
     table = _empty(result, title, f"in percentage points, from the same numbers drawn in both spaces; {errors}")
@@ -224,18 +112,11 @@ def _differences(result: Mapping[str, Any], of: Figures, title: str) -> Table:
 def _difference(row: Mapping[str, Any]) -> str:
     """Write a difference with its standard error in percentage points, as +0.35 ± 0.12."""
     mean, error = row["mean"], row["standard_error"]
-    if mean is None:
-        return _NOT_RECORDED
     return f"{100 * mean:+.2f}" if error is None else f"{100 * mean:+.2f} ± {100 * error:.2f}"
 
 
 def _empty(result: Mapping[str, Any], title: str, caption: str) -> Table:
     """Return a table with a column for the spaces and one for each noise setting."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from s2e.cli.tables import FIGURE_WIDTH
-    from s2e.plots.names import noise_title
 
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
     table.add_column("space")
@@ -246,7 +127,6 @@ def _empty(result: Mapping[str, Any], title: str, caption: str) -> Table:
 
 def _divergence(result: Mapping[str, Any]) -> list[str]:
     """Say which trainings diverged; their last epochs count as 0."""
-    from s2e.experiments.space_results import SINGLE
 
     gone = [
         f"{row['space']} {row['diverged']} of {row['sets'] * row['seeds']} ({row['noise']})"
