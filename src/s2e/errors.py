@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 
 class S2EError(Exception):
@@ -22,17 +22,19 @@ class RunConflict(S2EError, RuntimeError):
     """A run directory or study that belongs to other settings, or that another process is using."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InvalidInput:
-    """Error for a name nobody knows, listing the ones that exist, nearest first."""
+def unknown_name(kind: str, name: str, known: Iterable[str], most: int | None = None) -> InvalidInput:
+    """Return the error for an unknown name, which lists the known ones (at most `most`), nearest first."""
     names = list(known)
     nearest = difflib.get_close_matches(name, names, n=len(names), cutoff=0.0)
     ordered = [*nearest, *(other for other in names if other not in nearest)]
-    return InvalidInput(f"`{kind}` must be one of {', '.join(ordered)}, but got {name!r}.")
+    shown = listed(ordered, len(ordered) if most is None else most)
+    return InvalidInput(f"`{kind}` must be one of {shown}, but got {name!r}.")
 
 
-def listed(values: Sequence[str], most: int = 5) -> str:
-    """Write the first of some values for a sentence, and that there are more."""
-    return ", ".join(values[:most]) + (", …" if len(values) > most else "")
+def listed(values: Iterable[object], most: int = 5) -> str:
+    """Return the first `most` values separated by commas, with an ellipsis if there are more."""
+    texts = [str(value) for value in values]
+    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
 
 
 def first_line(problem: BaseException) -> str:

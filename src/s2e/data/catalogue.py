@@ -1,4 +1,4 @@
-"""The published data sets: what they hold, how they lie on disk, where they are downloaded from. Declarations only."""
+"""The published data sets: contents, files on disk and download addresses. Declarations only."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2e.data.published_formats import (
-    Files,
-    parse_cifar_binary_part,
-    parse_cifar_pickle_part,
-    parse_idx_part,
-    parse_name_lines,
-    parse_pickled_names,
-)
+from s2e.data.published_formats import Files, parse_cifar_split, parse_idx_split
 
 if TYPE_CHECKING:
     from s2e.data.samples import Array, Labels
@@ -21,27 +14,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """One way in which a data set lies under the root: a folder, and in it the files of each part, plain or .gz."""
+    """Files of a data set under the root: a folder, and in it the files of each split, plain or .gz.
+
+    Attributes:
+        folder: folder under the root, "." for the root itself.
+        train: file names of the training split.
+        test: file names of the test split.
+        parse: returns inputs (N, ...) and labels (N,) in 0..C-1, given the files of one split and C.
+        names_file: optional text file with one class name per line.
+    """
 
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
     parse: Callable[[Files, int], tuple[Array, Labels]]
-    """From the files of one part and C: inputs (N, ...) and labels (N,) in 0..C-1."""
     names_file: str | None = None
-    parse_names: Callable[[bytes, str], tuple[str, ...]] = parse_name_lines
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download: one of the files of a layout, or a .tar.gz archive of them."""
+    """A file to download: a file of a layout, or a .tar.gz archive of its files."""
 
     url: str
     md5: str
 
     @property
     def name(self) -> str:
-        """Last part of the address."""
+        """File name in the address."""
         return self.url.rpartition("/")[2]
 
 
@@ -50,11 +49,11 @@ class DatasetInfo:
     """A data set that can be loaded by name.
 
     Attributes:
-        name: what `load` takes.
-        description: what the samples are.
-        class_names: C names, used unless the files bring their own.
-        layouts: where it is looked for under the root, first that is complete; none for what is embedded.
-        downloads: what is fetched into the first layout when no layout is complete.
+        name: argument of `load`.
+        description: of the samples.
+        class_names: C names, used unless the files contain names.
+        layouts: the first complete one is read; empty for data embedded in a library.
+        downloads: files fetched into the first layout when no layout is complete.
     """
 
     name: str
@@ -70,27 +69,26 @@ class DatasetInfo:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders under the root in which it is looked for, "." for the root itself."""
+        """Folders of the layouts."""
         return tuple(layout.folder for layout in self.layouts)
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Addresses it is downloaded from."""
+        """Download addresses."""
         return tuple(remote.url for remote in self.downloads)
 
 
 def _idx_layouts(*folders: str) -> tuple[Layout, ...]:
     train = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
     test = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-    return tuple(Layout(folder, train, test, parse_idx_part) for folder in folders)
+    return tuple(Layout(folder, train, test, parse_idx_split) for folder in folders)
 
 
 _DIGITS = tuple("0123456789")
 _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _CIFAR_URL = "https://www.cs.toronto.edu/~kriz"
-_CIFAR10_BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
-_CIFAR10_BINARY = tuple(f"{batch}.bin" for batch in _CIFAR10_BATCHES)
+_CIFAR10_TRAIN = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 
 # fmt: off
 _PUBLISHED = (
@@ -120,20 +118,14 @@ _PUBLISHED = (
         "cifar10", "colour photographs of 32 x 32 pixels",
         ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         layouts=(
-            Layout("cifar-10-batches-bin", _CIFAR10_BINARY, ("test_batch.bin",), parse_cifar_binary_part,
-                   "batches.meta.txt", parse_name_lines),
-            Layout("cifar-10-batches-py", _CIFAR10_BATCHES, ("test_batch",), parse_cifar_pickle_part,
-                   "batches.meta", parse_pickled_names),
+            Layout("cifar-10-batches-bin", _CIFAR10_TRAIN, ("test_batch.bin",), parse_cifar_split, "batches.meta.txt"),
         ),
         downloads=(RemoteFile(f"{_CIFAR_URL}/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),),
     ),
     DatasetInfo(
         "cifar100", "colour photographs of 32 x 32 pixels", tuple(str(label) for label in range(100)),
         layouts=(
-            Layout("cifar-100-binary", ("train.bin",), ("test.bin",), parse_cifar_binary_part,
-                   "fine_label_names.txt", parse_name_lines),
-            Layout("cifar-100-python", ("train",), ("test",), parse_cifar_pickle_part,
-                   "meta", parse_pickled_names),
+            Layout("cifar-100-binary", ("train.bin",), ("test.bin",), parse_cifar_split, "fine_label_names.txt"),
         ),
         downloads=(RemoteFile(f"{_CIFAR_URL}/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),),
     ),
@@ -151,4 +143,4 @@ HUMAN_LABEL_KEYS = {
     },
     "cifar100": {"noisy": "noisy_label"},
 }
-"""Kinds of human labels of each data set, with the key under which CIFAR-N publishes them."""
+"""Kinds of human labels of each data set, with their keys in CIFAR-N."""

@@ -1,6 +1,6 @@
-"""Load a data set of the Hugging Face Hub, `hf:NAME`, through the `datasets` package.
+"""Load a data set of the Hugging Face Hub, `hf:NAME`, with the `datasets` package.
 
-Images with classes become pixels; tables of numbers are handed on as they are, for whoever encodes tables.
+Images are decoded; tables of numbers are returned as DataFrames.
 
 Letters: N samples, C channels, S side.
 """
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2e.data.image_decoding import BUDGET, Header, StoredImage, choose_side, decode_images, measure_images
+from s2e.data.image_decoding import Header, StoredImage, choose_side, decode_images, measure_images
+from s2e.data.input_readers import ImageReader
 from s2e.data.samples import LabelledData, Source
 from s2e.errors import InvalidInput, UnreadableData, first_line, listed, unknown_name
 
@@ -29,20 +30,19 @@ logger = logging.getLogger(__name__)
 PREFIX = "hf:"
 SPLITS = {"train": ("train",), "valid": ("validation", "valid", "val"), "test": ("test",)}
 LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
-"""Names a column of labels is known by where no column declares classes, the likeliest first."""
+"""Usual names of the label column, in order of preference; used if no column declares classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class HubTable:
-    """A table of numbers with one column of labels.
+    """A table of numbers with a label column.
 
     Attributes:
-        name: the name it was loaded by.
-        label: the column of the labels. Classes that the data set declares are written out by name; a label that is
-            missing is what pandas counts as missing.
-        train: pandas.DataFrame of N rows; all columns but the label's are numbers.
-        valid: the same where the data set has such a split, else None.
-        test: likewise.
+        name: name on the Hub.
+        label: label column. Declared classes are given by name; missing labels are missing values of pandas.
+        train: pandas.DataFrame of N rows; all columns except the label hold numbers.
+        valid: the validation split, or None.
+        test: the test split, or None.
     """
 
     name: str
@@ -56,42 +56,38 @@ def load_hub(
     name: str,
     *,
     label: str | None = None,
-    side: int | None = None,
-    budget: int = BUDGET,
     cache: str | os.PathLike[str] | None = None,
 ) -> Source | HubTable:
     """Load a data set by its name on the Hub, or from a local folder of data files.
 
     Args:
-        name: NAME, or NAME:CONFIG where a data set comes in several configurations; `hf:` before it is accepted.
-        label: the column of the labels; by default the one that declares classes, or one named as labels usually are.
-        side: of images, S; chosen as `image_folders.read_image_folder` does unless given.
-        budget: of images, bytes that all inputs together may take.
-        cache: where downloads are kept; by default where `datasets` keeps them.
+        name: NAME, or NAME:CONFIG for a data set with several configurations; the prefix `hf:` is optional.
+        label: label column; by default the column that declares classes, or the first of `LABEL_COLUMNS`.
+        cache: folder for downloads; by default that of `datasets`.
 
     Returns:
-        Images as a `Source`, inputs uint8 (N, C, S, S), C = 1 when every image is grey, else 3; `rows` are the rows of
-        the split, without those that have no label or do not decode. Numbers as a `HubTable`.
+        Images as a `Source`: inputs uint8 (N, C, S, S), C = 1 if every image is grey, else 3; `rows` are rows of the
+        split, without those that have no label or cannot be decoded. Numbers as a `HubTable`.
     """
     library = _library()
     name = name.removeprefix(PREFIX)
-    parts = _parts(_load(library, name, cache), name)
-    features = parts["train"].features
+    splits = _splits(_load(library, name, cache), name)
+    features = splits["train"].features
     label = _label_column(library, features, label, name)
     images = [column for column, feature in features.items() if isinstance(feature, library.Image)]
     if len(images) == 1:
-        return _images(library, parts, images[0], label, name, side, budget)
+        return _images(library, splits, images[0], label, name)
     others = [column for column in features if column != label]
     refused = [
         f"{column} ({_kind(features[column])})" for column in others if not _is_number(library, features[column])
     ]
     if refused or not others:
         raise InvalidInput(
-            f"{name} must hold one column of images, or columns of numbers, beside the label `{label}`, but got "
-            f"{listed(refused) or 'no other column'}; turn texts and the like into numbers (embeddings, for example) "
+            f"{name} must hold one column of images or columns of numbers besides the label `{label}`, but got "
+            f"{listed(refused) or 'no other column'}; convert text to numbers, for example embeddings, "
             f"and save them as an .npz file."
         )
-    tables = {part: _table(library, split, label) for part, split in parts.items()}
+    tables = {name: _table(library, rows, label) for name, rows in splits.items()}
     return HubTable(name, label, tables["train"], tables.get("valid"), tables.get("test"))
 
 
@@ -105,36 +101,34 @@ def _library() -> ModuleType:
 
 
 def _load(library: ModuleType, name: str, cache: str | os.PathLike[str] | None) -> Any:
-    """Return the splits; code that a data set may bring along is never run."""
+    """Return the splits; code of a data set is never run."""
     path, _, config = (name, "", "") if Path(name).exists() else name.partition(":")
     try:
         return library.load_dataset(path, config or None, cache_dir=None if cache is None else str(cache))
     except OSError as error:  # missing on the Hub, no network, no permission
         raise UnreadableData(
-            f"{name} must be a data set of the Hub that can be reached, but loading it failed ({_root_cause(error)}); "
-            f"check the name (OWNER/NAME) and the network, and sign in with `hf auth login` where it is private."
+            f"{name} must be a reachable data set of the Hub, but loading failed ({_root_cause(error)}); "
+            f"check the name (OWNER/NAME) and the network, and sign in with `hf auth login` if it is private."
         ) from error
     except (ValueError, RuntimeError, library.exceptions.DatasetsError) as error:
         raise InvalidInput(
-            f"{name} must be a data set that the package datasets can load, but it said: {_root_cause(error)}; "
-            f"where a configuration is missing, name it: {PREFIX}{path}:CONFIG."
+            f"{name} must be a data set that the package datasets can load, but it failed: {_root_cause(error)}; "
+            f"if a configuration is missing, append it: {PREFIX}{path}:CONFIG."
         ) from error
 
 
-def _parts(splits: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the split of each part."""
-    found = {part: [split for split in names if split in splits] for part, names in SPLITS.items()}
-    for part, names in found.items():
+def _splits(splits: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the training, validation and test splits, under our names."""
+    found = {ours: [split for split in names if split in splits] for ours, names in SPLITS.items()}
+    for ours, names in found.items():
         if len(names) > 1:
-            raise InvalidInput(
-                f"{name} must have one split for each part, but {' and '.join(names)} all mean `{part}`."
-            )
+            raise InvalidInput(f"{name} must have one split for `{ours}`, but has {' and '.join(names)}.")
     if not found["train"]:
         raise InvalidInput(f"{name} must have a split named train, but has {listed(list(splits))}.")
     ignored = [split for split in splits if not any(split in names for names in found.values())]
     if ignored:
-        logger.warning("%s: these splits are ignored: %s", name, listed(ignored))
-    return {part: splits[names[0]] for part, names in found.items() if names}
+        logger.warning("%s: unknown splits are ignored: %s", name, listed(ignored))
+    return {ours: splits[names[0]] for ours, names in found.items() if names}
 
 
 def _label_column(library: ModuleType, features: Mapping[str, Any], label: str | None, name: str) -> str:
@@ -145,9 +139,9 @@ def _label_column(library: ModuleType, features: Mapping[str, Any], label: str |
     declared = [column for column, feature in features.items() if isinstance(feature, library.ClassLabel)]
     candidates = declared or [column for column in LABEL_COLUMNS if column in features][:1]
     if len(candidates) != 1:
-        got = f"several: {listed(candidates)}" if candidates else "none that is known as such"
+        got = f"several: {listed(candidates)}" if candidates else "none"
         raise InvalidInput(
-            f"{name} must have one column of labels, but got {got}; pass `label`, one of {listed(list(features), 20)}."
+            f"{name} must have one label column, but got {got}; pass `label`, one of {listed(features, 20)}."
         )
     return candidates[0]
 
@@ -155,54 +149,49 @@ def _label_column(library: ModuleType, features: Mapping[str, Any], label: str |
 # Images
 
 
-def _images(
-    library: ModuleType,
-    parts: dict[str, Any],
-    column: str,
-    label: str,
-    name: str,
-    side: int | None,
-    budget: int,
-) -> Source:
-    feature = parts["train"].features[label]
+def _images(library: ModuleType, splits: dict[str, Any], column: str, label: str, name: str) -> Source:
+    feature = splits["train"].features[label]
     if not isinstance(feature, library.ClassLabel):
         raise InvalidInput(
             f"{name}: the label `{label}` of images must declare its classes (ClassLabel), but is {_kind(feature)}; "
             f"pass another `label`, or save the images as a folder of class folders and pass that."
         )
     labels = {
-        part: np.array([-1 if one is None else one for one in split[label]], np.int64) for part, split in parts.items()
+        split: np.array([-1 if one is None else one for one in samples[label]], np.int64)
+        for split, samples in splits.items()
     }
-    encoded = {part: split.cast_column(column, library.Image(decode=False)) for part, split in parts.items()}
-    # A label below zero is how the Hub writes that a sample has none; those of a test split are often held back.
-    rows = {part: np.flatnonzero(of >= 0) for part, of in labels.items()}
+    encoded = {split: samples.cast_column(column, library.Image(decode=False)) for split, samples in splits.items()}
+    # On the Hub, a negative label means that there is none; labels of a test split are often withheld.
+    rows = {split: np.flatnonzero(of >= 0) for split, of in labels.items()}
     headers: dict[str, list[Header]] = {}
-    for part, of in rows.items():
-        found = measure_images(_stored(encoded[part].select(of), column))
-        rows[part] = of[np.array([isinstance(one, Header) for one in found], dtype=bool)]
-        headers[part] = [one for one in found if isinstance(one, Header)]
-    everything = [one for of in headers.values() for one in of]
-    made: dict[str, LabelledData] = {}
+    for split, of in rows.items():
+        found = measure_images(_stored(encoded[split].select(of), column))
+        rows[split] = of[np.array([isinstance(one, Header) for one in found], dtype=bool)]
+        headers[split] = [one for one in found if isinstance(one, Header)]
+    all_headers = [one for of in headers.values() for one in of]
+    data: dict[str, LabelledData] = {}
+    reader = None
     if headers["train"]:
-        channels = 1 if all(one.grey for one in everything) else 3
-        side = choose_side([one.shorter_side for one in headers["train"]], len(everything), channels, side, budget)
-        for part, of in rows.items():
-            inputs, broken = decode_images(_stored(encoded[part].select(of), column), len(of), side, channels)
-            rows[part] = np.delete(of, list(broken))
+        channels = 1 if all(one.grey for one in all_headers) else 3
+        side = choose_side([one.shorter_side for one in headers["train"]], len(all_headers), channels)
+        reader = ImageReader(side, channels)
+        for split, of in rows.items():
+            inputs, broken = decode_images(_stored(encoded[split].select(of), column), len(of), side, channels)
+            rows[split] = np.delete(of, list(broken))
             if len(inputs):
-                made[part] = LabelledData(inputs, labels[part][rows[part]], tuple(feature.names), rows=rows[part])
-    lost = {part: len(split) - len(rows[part]) for part, split in parts.items()}
+                data[split] = LabelledData(inputs, labels[split][rows[split]], tuple(feature.names), rows=rows[split])
+    lost = {split: len(samples) - len(rows[split]) for split, samples in splits.items()}
     if any(lost.values()):
-        counts = listed([f"{count} of {len(parts[part])} in {part}" for part, count in lost.items() if count])
-        logger.warning("%s: images without a label or that do not decode are left out: %s", name, counts)
-    if "train" not in made:
-        raise UnreadableData(f"{name} must hold training images that decode and have a label, but got none.")
-    return Source(name, made["train"], made.get("valid"), made.get("test"))
+        counts = listed(f"{count} of {len(splits[split])} in {split}" for split, count in lost.items() if count)
+        logger.warning("%s: images without a label or that cannot be decoded are left out: %s", name, counts)
+    if "train" not in data:
+        raise UnreadableData(f"{name} must hold training images that can be decoded and have a label, but got none.")
+    return Source(name, data["train"], data.get("valid"), data.get("test"), reader=reader)
 
 
 def _stored(split: Any, column: str) -> Iterator[StoredImage]:
-    """Yield images as the `datasets` package keeps them undecoded; one that is missing is an empty file."""
-    for row in split.select_columns(column):  # row by row: a column as a whole may not fit into memory
+    """Yield images undecoded; a missing image is an empty file."""
+    for row in split.select_columns(column):  # row by row: the whole column may not fit into memory
         image = row[column] or {}
         content, path = image.get("bytes"), image.get("path")
         yield Path(path) if content is None and path else content or b""
@@ -225,7 +214,7 @@ def _table(library: ModuleType, split: Any, label: str) -> Any:
     return table
 
 
-# Sentences
+# Messages
 
 
 def _kind(feature: Any) -> str:
@@ -233,7 +222,7 @@ def _kind(feature: Any) -> str:
 
 
 def _root_cause(error: Exception) -> str:
-    """Return the first line of what went wrong first: the package wraps causes into errors that do not name them."""
+    """Return the first line of the original error, which the package wraps in others."""
     while error.__cause__ is not None and isinstance(error.__cause__, Exception):
         error = error.__cause__
     return first_line(error).rstrip(".")

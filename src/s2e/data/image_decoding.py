@@ -1,7 +1,7 @@
-"""Images as square pixels of one size: measured from their headers, decoded in order by a few threads.
+"""Decode images to squares of one size, in order, with a few threads.
 
-The largest centred square of an image is resized to S × S (what resizing the shorter side to S and cropping the centre
-gives), and written into its row of one array made beforehand.
+The largest centred square of an image is resized to S × S, which equals resizing the shorter side to S and cropping the
+centre. The result is written into its row of a preallocated array.
 
 Letters: N images, C channels, S side.
 """
@@ -36,32 +36,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BUDGET = 2**30
-"""How many bytes all inputs together may take, unless told otherwise."""
+"""Bytes that all inputs together may take."""
 
 SMALLEST_SIDE, LARGEST_SIDE = 16, 64
-"""Bounds of a side that is chosen here; a side that is asked for may be any."""
+"""Bounds of S."""
 
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # whatever a file is named, no other decoder is let near it
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # no other decoder is used, whatever the suffix of a file
 
 UPRIGHT = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270"}
 UPRIGHT |= {7: "TRANSVERSE", 8: "ROTATE_90"}
-"""How to turn an image upright, by the orientation that its EXIF data note."""
+"""Transposition that turns an image upright, by its EXIF orientation."""
 
 THREADS = min(4, os.cpu_count() or 1)
 LARGE = 2**22
-"""Pixels above which images are decoded one at a time, so that the threads together hold one large image at most."""
+"""Number of pixels above which images are decoded one at a time, to bound memory."""
 
 _LARGE_IMAGE = Lock()
 
 StoredImage: TypeAlias = Path | bytes
-"""An encoded image: its file, or what the file holds."""
+"""An encoded image: the path of its file, or the contents."""
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of an image before it is decoded."""
+    """Properties of an image that are known before decoding."""
 
     shorter_side: int
     grey: bool
@@ -69,33 +69,29 @@ class Header:
 
 @dataclass(frozen=True)
 class Broken:
-    """Why an image cannot be used."""
+    """Reason why an image cannot be decoded."""
 
     reason: str
 
 
 def read_images(paths: Iterable[str | os.PathLike[str]], side: int, channels: int) -> Array:
-    """Read image files as `read_image_folder` does, in the order given, uint8 (N, C, S, S); for prediction.
+    """Return image files as uint8 (N, C, S, S), in order; for prediction.
 
-    Colour becomes grey where C is 1, and grey becomes colour where it is 3. Broken files are refused, all at once.
+    Images are converted to grey if C is 1 and to colour if C is 3. All broken files are reported together.
     """
-    pillow()
     stored = [Path(path) for path in paths]
-    if channels not in (1, 3):
-        raise InvalidInput(f"`channels` must be 1 (grey) or 3 (colour), but got {channels}.")
-    _check_side(side)
     inputs, broken = decode_images(stored, len(stored), side, channels)
     if broken:
-        which = listed([f"{stored[position]} ({reason})" for position, reason in broken.items()])
+        which = listed(f"{stored[index]} ({reason})" for index, reason in broken.items())
         raise UnreadableData(
-            f"every file must be an image that decodes, but {len(broken)} of {len(stored)} do not: {which}; "
-            f"replace or leave out those files."
+            f"all files must be images, but {len(broken)} of {len(stored)} cannot be decoded: {which}; "
+            f"replace or remove those files."
         )
     return inputs
 
 
 def pillow() -> ModuleType:
-    """Return Pillow's module of images; what only reads tables does without it."""
+    """Return the module `PIL.Image`, an optional dependency."""
     try:
         import PIL.Image
     except ImportError as error:
@@ -103,46 +99,26 @@ def pillow() -> ModuleType:
     return PIL.Image
 
 
-# Shape
-
-
-def choose_side(shorter_sides: Sequence[int], images: int, channels: int, side: int | None, budget: int) -> int:
-    """Return S: the one asked for, or the median of the shorter sides within 16..64; N·C·S² must not exceed the budget.
-
-    A side that is not asked for shrinks with the budget, down to 16.
-    """
-    fitting = math.isqrt(max(budget, 0) // (images * channels))  # the largest S with N·C·S² ≤ budget
-    if side is None:
-        median = min(max(statistics.median_low(shorter_sides), SMALLEST_SIDE), LARGEST_SIDE)
-        wanted = max(min(median, fitting), SMALLEST_SIDE)
-        if wanted < median:
-            logger.info("images become %d pixels wide instead of %d, to stay within the budget", wanted, median)
-    else:
-        wanted = side
-        _check_side(side)
-    if wanted > fitting:
-        smaller = f"a `side` of at most {fitting}, " if fitting else ""
+def choose_side(shorter_sides: Sequence[int], images: int, channels: int) -> int:
+    """Return S: the median of the shorter sides within 16..64, or less, down to 16, so that N·C·S² fits `BUDGET`."""
+    fitting = math.isqrt(BUDGET // (images * channels))  # the largest S with N·C·S² ≤ budget
+    median = min(max(statistics.median_low(shorter_sides), SMALLEST_SIDE), LARGEST_SIDE)
+    side = max(min(median, fitting), SMALLEST_SIDE)
+    if side > fitting:
         raise InvalidInput(
-            f"all images together must fit into a `budget` of {budget} bytes, but {images} of {wanted} x {wanted} "
-            f"pixels and {channels} channel(s) take {images * channels * wanted**2}; "
-            f"pass {smaller}a larger budget, or fewer images."
+            f"all images together must fit into {BUDGET} bytes, but {images} of {side} x {side} pixels and "
+            f"{channels} channel(s) take {images * channels * side**2}; use fewer images."
         )
-    return wanted
-
-
-def _check_side(side: int) -> None:
-    if side < 1:
-        raise InvalidInput(f"`side` must be at least 1 pixel, but got {side}.")
-
-
-# Images
+    if side < median:
+        logger.info("images are resized to %d pixels instead of %d, to stay within %d bytes", side, median, BUDGET)
+    return side
 
 
 def measure_images(stored: Iterable[StoredImage]) -> list[Header | Broken]:
     """Return the header of every image, in order."""
 
     def measure(image: Image) -> Header:
-        with _turn(image):
+        with _large_image_lock(image):
             return Header(min(image.size), _is_grey(image))
 
     return list(_in_order(measure, stored))
@@ -152,26 +128,26 @@ def decode_images(stored: Iterable[StoredImage], count: int, side: int, channels
     """Decode `count` images into one array.
 
     Returns:
-        The images that decode, uint8 (N, C, S, S), in order; and why the others do not, by position.
+        The decoded images, uint8 (N, C, S, S), in order, and the reasons for the others by index.
     """
 
     def decode(image: Image) -> Array:
         image.draft(None, (2 * side, 2 * side))  # JPEG files can be decoded at 1/2, 1/4 or 1/8 of their size
-        with _turn(image):
+        with _large_image_lock(image):
             return as_pixels(image, side, channels)
 
     inputs = np.empty((count, channels, side, side), dtype=np.uint8)
     broken: dict[int, str] = {}
-    for position, outcome in enumerate(_in_order(decode, stored)):
+    for index, outcome in enumerate(_in_order(decode, stored)):
         if isinstance(outcome, Broken):
-            broken[position] = outcome.reason
+            broken[index] = outcome.reason
         else:
-            inputs[position - len(broken)] = outcome
+            inputs[index - len(broken)] = outcome
     return inputs[: count - len(broken)], broken
 
 
-def _turn(image: Image) -> AbstractContextManager[object]:
-    """Wait until no other large image is in memory, if this one is large."""
+def _large_image_lock(image: Image) -> AbstractContextManager[object]:
+    """Return a lock that only one large image can hold."""
     return _LARGE_IMAGE if math.prod(image.size) > LARGE else nullcontext()
 
 
@@ -182,30 +158,30 @@ def as_pixels(image: Image, side: int, channels: int) -> Array:
     orientation = _orientation(image)
     (width, height), square = image.size, min(image.size)
     box = ((width - square) / 2, (height - square) / 2, (width + square) / 2, (height + square) / 2)
-    # The filter is a triangle as wide as the step between two pixels of the result, so shrinking does not alias.
+    # The triangle filter is as wide as the distance between two pixels of the result, which prevents aliasing.
     small = _resizable(image).resize((side, side), images.Resampling.BILINEAR, box)
     if small.mode.startswith("I"):
         levels = np.asarray(small).astype(np.float64) / 257  # 65535 = 257 · 255
         small = images.fromarray(np.rint(levels).astype(np.uint8))
     if small.mode in ("LA", "RGBA"):
         small = images.alpha_composite(images.new("RGBA", small.size, "white"), small.convert("RGBA"))
-    if orientation in UPRIGHT:  # a centred square stays one when it is turned, so the small image is turned
+    if orientation in UPRIGHT:  # a centred square stays centred, so the small image can be turned
         small = small.transpose(images.Transpose[UPRIGHT[orientation]])
     pixels = np.asarray(small.convert("L" if channels == 1 else "RGB"))
     return pixels.reshape(side, side, channels).transpose(2, 0, 1)  # (C, S, S)
 
 
 def _resizable(image: Image) -> Image:
-    """Return the image in a mode whose values can be averaged: indices of a palette, for example, cannot."""
+    """Return the image in a mode whose values can be averaged, unlike palette indices."""
     if image.mode.startswith("I;16"):
         return image
     if image.mode == "I":
         lowest, highest = image.getextrema()
         if lowest < 0 or highest >= 2**16:  # type: ignore[operator]
-            raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
+            raise ValueError("the range of 32-bit pixels is unknown; save it with 8 or 16 bits")
         return image
     if image.mode == "F":
-        raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
+        raise ValueError("the range of floating-point pixels is unknown; save it with 8 or 16 bits")
     grey = image.mode in ("1", "L", "LA", "La")
     if image.has_transparency_data:
         return image.convert("LA" if grey else "RGBA")
@@ -220,38 +196,38 @@ def _is_grey(image: Image) -> bool:
 
 
 def _orientation(image: Image) -> int:
-    """Return how the camera was held; the image must be loaded, for some formats are turned upright by that."""
+    """Return the EXIF orientation. The image must be loaded, because loading turns some formats upright."""
     try:
         return int(image.getexif().get(0x0112, 1))
-    except Exception:  # what a camera noted may be damaged in any way; the pixels are not
+    except Exception:  # damaged metadata can raise anything; the pixels are intact
         return 1
 
 
-def _in_order(use: Callable[[Image], Made], stored: Iterable[StoredImage]) -> Iterator[Made | Broken]:
-    """Open every image and yield what `use` makes of it, in order; a few threads work a few images ahead."""
+def _in_order(function: Callable[[Image], Result], stored: Iterable[StoredImage]) -> Iterator[Result | Broken]:
+    """Open every image and yield the result of `function`, in order; a few threads work a few images ahead."""
     images = pillow()
 
-    def attempt(one: StoredImage) -> Made | Broken:
+    def attempt(one: StoredImage) -> Result | Broken:
         try:
             with images.open(io.BytesIO(one) if isinstance(one, bytes) else one, formats=FORMATS) as image:
-                return use(image)
-        except Exception as error:  # the bytes of a damaged image can make a decoder raise anything
+                return function(image)
+        except Exception as error:  # damaged files can make a decoder raise anything
             return Broken(_reason(one, error))
 
-    ahead: deque[Future[Made | Broken]] = deque()
+    ahead: deque[Future[Result | Broken]] = deque()
     with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
-        warnings.simplefilter("ignore", UserWarning)  # remarks on what is odd in a file that decodes all the same
+        warnings.simplefilter("ignore", UserWarning)  # oddities in files that can be decoded
         warnings.simplefilter("error", images.DecompressionBombWarning)
         for one in stored:
             ahead.append(pool.submit(attempt, one))
-            if len(ahead) > 2 * THREADS:  # or the whole folder would wait in memory for whoever takes the images
+            if len(ahead) > 2 * THREADS:  # bounds the number of decoded images in memory
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
 
 
 def _reason(one: StoredImage, error: Exception) -> str:
-    """Say why an image could not be used, in a few words without its path."""
+    """Return why an image could not be decoded, without its path."""
     from PIL import UnidentifiedImageError
 
     images = pillow()

@@ -1,8 +1,8 @@
-"""Wrong labels made on purpose, for benchmarks: by a transition matrix, or depending on the instance.
+"""Label noise for benchmarks: drawn from a transition matrix, or dependent on the instance.
 
 Letters: N samples, C classes, S numbers in one flattened input. A transition matrix is (C, C) and row-stochastic:
-row = true class, column = label one is given. Everything is drawn from the `generator` passed in; the only file ever
-read is the one that `asymmetric:FILE` names.
+row = true class, column = given label. All draws come from the `generator` argument. `read_matrix`, and `parse_noise`
+for `asymmetric:FILE`, read a file; everything else is pure.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ _FLIP_SPREAD = 0.1
 """Standard deviation of the flip probabilities of instance-dependent noise before truncation (Xia et al. 2020)."""
 
 _LOGIT_SPREAD = 2.0
-"""Standard deviation of the logits that choose the wrong class: among ten classes the favourite gets about half."""
+"""Standard deviation of the logits of the wrong classes: of ten classes the most probable one has about 1/2."""
 
 _NARROW = 1e-3
-"""Closer than this to 0 or 1, the rate leaves the flip probabilities no room to spread: all of them equal the rate."""
+"""Distance of the rate from 0 or 1 below which all flip probabilities equal the rate."""
 
 _ROUNDING = 1e-3
-"""How far from 1 the sum of a given row may lie: matrices are published with three or four decimals."""
+"""Tolerance of the row sums: matrices are published with three or four decimals."""
 
 _CHUNK_NUMBERS = 2**22
-"""Numbers of the inputs held as float32 at a time (16 MiB)."""
+"""Number of input values converted to float32 at a time (16 MiB)."""
 
 
-# ---------------------------------------------------------------------------------------------- what the user asks for
+# Specification
 
 
 @dataclass(frozen=True)
 class NoiseSpec:
-    """Which noise, as written on the command line; `parse_noise(str(spec)) == spec`.
+    """Kind and rate of the noise, as written on the command line; `parse_noise(str(spec)) == spec`.
 
     Attributes:
         kind: none, symmetric, uniform, pair, instance, asymmetric or human.
         rate: the kind's rate in [0, 1); None for none, asymmetric and human.
-        source: the matrix's file (asymmetric) or which human labels (human), else None.
-        matrix: (C, C) rows of the transition matrix (asymmetric), as tuples so that specs compare and hash, else None.
+        source: file of the matrix (asymmetric) or kind of human labels (human), else None.
+        matrix: (C, C) transition matrix (asymmetric) as tuples, which are hashable, else None.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class NoiseSpec:
         if self.rate is not None:
             _check_rate(self.rate)
         if (self.matrix is not None) != (self.kind == "asymmetric"):
-            raise InvalidInput(f"`matrix` must be given for asymmetric noise and for no other, but got {self.kind}.")
+            raise InvalidInput(f"`matrix` must be given for asymmetric noise only, but got {self.kind}.")
 
     def __str__(self) -> str:
         value = self.source if self.rate is None else self.rate
@@ -90,10 +90,10 @@ class NoiseSpec:
 
 
 def parse_noise(text: str) -> NoiseSpec:
-    """Read `none`, `symmetric:0.4`, `uniform:0.4`, `pair:0.45`, `instance:0.3`, `asymmetric:FILE` or `human:KIND`.
+    """Parse `none`, `symmetric:0.4`, `uniform:0.4`, `pair:0.45`, `instance:0.3`, `asymmetric:FILE` or `human:KIND`.
 
-    The matrix of `asymmetric:FILE` (.npy, .csv without a header, or .json as a list of rows) is read here, so that a
-    bad file is reported before any work starts.
+    The matrix of `asymmetric:FILE` (.npy, .csv without a header, or .json as a list of rows) is read here, so that an
+    unreadable file is reported early.
     """
     kind, _, value = text.strip().partition(":")
     if kind not in _FORMS:
@@ -115,7 +115,7 @@ def parse_noise(text: str) -> NoiseSpec:
 
 
 def read_matrix(file: str) -> ArrayLike:
-    """Read the numbers of a matrix file; whether they are a transition matrix is for `asymmetric` to say."""
+    """Read the numbers of a matrix file; `asymmetric` checks that they are a transition matrix."""
     path = Path(file)
     if path.suffix not in (".npy", ".csv", ".json"):
         raise InvalidInput(f"the noise matrix must be a .npy, .csv or .json file, but got {file!r}.")
@@ -131,14 +131,14 @@ def read_matrix(file: str) -> ArrayLike:
     except OSError as error:
         raise UnreadableData(f"the noise matrix {file!r} could not be read: {error.strerror or error}.") from error
     except (ValueError, SyntaxError, TokenError) as error:  # the last two from a damaged .npy header
-        raise UnreadableData(f"the noise matrix {file!r} does not hold what a {path.suffix} file should.") from error
+        raise UnreadableData(f"the noise matrix {file!r} is not a valid {path.suffix} file.") from error
 
 
-# ------------------------------------------------------------------------------------------------- transition matrices
+# Transition matrices
 
 
 def symmetric(classes: int, rate: float) -> Floats:
-    """(C, C): a label is wrong with probability `rate`, every other class equally likely, rate/(C−1) each."""
+    """Return (C, C): a label is wrong with probability `rate`, rate/(C−1) for each other class."""
     _check_classes(classes)
     _check_rate(rate)
     matrix = np.full((classes, classes), rate / (classes - 1))
@@ -147,9 +147,9 @@ def symmetric(classes: int, rate: float) -> Floats:
 
 
 def uniform(classes: int, rate: float) -> Floats:
-    """(C, C): with probability `rate` a label is drawn anew from *all* C classes, the true one included.
+    """Return (C, C): with probability `rate` a label is drawn from *all* C classes, including the true one.
 
-    The second convention for symmetric noise: only rate·(C−1)/C of the labels are expected to be wrong.
+    This is another convention for symmetric noise: rate·(C−1)/C of the labels are expected to be wrong.
     """
     _check_classes(classes)
     _check_rate(rate)
@@ -157,7 +157,7 @@ def uniform(classes: int, rate: float) -> Floats:
 
 
 def pair(classes: int, rate: float) -> Floats:
-    """(C, C): class i is called i+1 (mod C) with probability `rate`."""
+    """Return (C, C): class i is labelled i+1 (mod C) with probability `rate`."""
     _check_classes(classes)
     _check_rate(rate)
     keep = np.eye(classes)
@@ -165,11 +165,11 @@ def pair(classes: int, rate: float) -> Floats:
 
 
 def asymmetric(matrix: ArrayLike) -> Floats:
-    """(C, C): the caller's own matrix, checked; rows that sum to 1 but for rounding are made to sum to 1."""
+    """Return the given matrix (C, C), checked, with rows rescaled to sum to 1 exactly."""
     try:
         checked = np.array(matrix, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("`matrix` must be C rows of C numbers, but got something else.") from None
+        raise InvalidInput("`matrix` must be C rows of C numbers, but got other values.") from None
     if checked.ndim != 2 or checked.shape[0] != checked.shape[1] or len(checked) < 2:
         raise InvalidInput(f"`matrix` must be square with at least two classes, but got the shape {checked.shape}.")
     if not np.isfinite(checked).all() or checked.min() < 0:
@@ -185,7 +185,7 @@ def asymmetric(matrix: ArrayLike) -> Floats:
 
 
 def transition_matrix(spec: NoiseSpec, classes: int) -> Floats:
-    """(C, C): the matrix of a spec that has one; `none` has the identity."""
+    """Return the matrix (C, C) of a kind of noise that has one; the identity for `none`."""
     if spec.kind == "none":
         _check_classes(classes)
         return np.eye(classes)
@@ -200,21 +200,19 @@ def transition_matrix(spec: NoiseSpec, classes: int) -> Floats:
     return makers[spec.kind](classes, spec.rate)
 
 
-# -------------------------------------------------------------------------------------------------- drawing the labels
+# Drawing labels
 
 
 def apply(spec: NoiseSpec, data: LabelledData, generator: np.random.Generator) -> LabelledData:
-    """Return the same samples under noisy labels; the true ones become (or stay) `clean_labels`.
+    """Return the same samples with noisy labels; the true labels become (or stay) `clean_labels`.
 
-    The noise is drawn from the true labels where they are known, so noise applied to noisy data replaces the earlier
-    noise and does not add to it. `none` returns the data as they are: it claims nothing about their true labels.
+    Noise is drawn from the true labels where they are known, so it replaces earlier noise. `none` returns the data
+    unchanged, without clean labels if they have none.
     """
     if spec.kind == "none":
         return data
     if spec.kind == "human":
-        raise InvalidInput(
-            f"`noise` must be a kind that can be drawn, but got {spec}; pass the human labels themselves."
-        )
+        raise InvalidInput(f"`noise` must be a kind that can be drawn, but got {spec}; use `human_labels`.")
     labels = data.labels if data.clean_labels is None else data.clean_labels
     if spec.kind == "instance" and spec.rate is not None:
         return data.with_noisy_labels(corrupt_by_instance(data.inputs, labels, data.classes, spec.rate, generator))
@@ -222,11 +220,9 @@ def apply(spec: NoiseSpec, data: LabelledData, generator: np.random.Generator) -
 
 
 def expected_rate(spec: NoiseSpec, labels: Labels, classes: int) -> float:
-    """Return the expected share of wrong labels, given the true ones (N,): what Co-teaching is told as its τ."""
+    """Return the expected share of wrong labels, given the true labels (N,): the τ of Co-teaching."""
     if spec.kind == "human":
-        raise InvalidInput(
-            f"`noise` must be a kind that is drawn, but got {spec}; measure its rate by `achieved_rate`."
-        )
+        raise InvalidInput(f"`noise` must be a kind that can be drawn, but got {spec}; use `achieved_rate`.")
     _check_labels(labels, classes)
     if spec.kind == "instance" and spec.rate is not None:
         return spec.rate
@@ -235,16 +231,16 @@ def expected_rate(spec: NoiseSpec, labels: Labels, classes: int) -> float:
 
 
 def achieved_rate(data: LabelledData) -> float | None:
-    """Return the share of labels that differ from the true ones, or None where those are not known."""
+    """Return the share of labels that differ from the true labels, or None if these are unknown."""
     return None if data.clean_labels is None else float(np.mean(data.labels != data.clean_labels))
 
 
 def corrupt(labels: Labels, matrix: ArrayLike, generator: np.random.Generator) -> Labels:
-    """Draw every label (N,) independently from the row of `matrix` (C, C) that its true class names."""
+    """Draw every label (N,) independently from the row of `matrix` (C, C) of its true class."""
     checked = asymmetric(matrix)
     _check_labels(labels, len(checked))
     cumulative = np.cumsum(checked, axis=1)  # (C, C)
-    cumulative /= cumulative[:, -1:]  # the last is 1 exactly, and a uniform draw lies below 1
+    cumulative /= cumulative[:, -1:]  # the last is exactly 1, above any uniform draw
     draws = generator.random(len(labels))  # (N,)
     noisy = np.empty(len(labels), dtype=np.int64)
     for label, row in enumerate(cumulative):
@@ -256,27 +252,25 @@ def corrupt(labels: Labels, matrix: ArrayLike, generator: np.random.Generator) -
 def corrupt_by_instance(
     inputs: Array, labels: Labels, classes: int, rate: float, generator: np.random.Generator
 ) -> Labels:
-    """Draw wrong labels that depend on the instance, after Xia et al. 2020, "Part-dependent label noise".
+    """Draw labels with instance-dependent noise, after Xia et al. 2020, "Part-dependent label noise".
 
     A sample x of class y is flipped with probability q ~ Normal(μ, 0.1²) truncated to [0, 1]; it then becomes class
-    j ≠ y with probability softmax_j(x̂ᵀ W_y), W_y standard normal (S, C). Two departures from the published recipe:
+    j ≠ y with probability softmax_j(x̂ᵀ W_y), W_y standard normal (S, C). Two differences from the published method:
 
-    - μ is solved for so that E[q] = `rate` exactly; with μ = `rate` the truncation moves the mean of low and high
-      rates.
-    - x̂ is x with every feature standardised over the data, then scaled to the length 2: the logits are Normal(0, 2²)
-      whatever the units and the number of the features. With raw pixels they would spread over tens and the softmax
-      would be one-hot; with small inputs they would vanish and it would be uniform. (A sample that equals the mean of
-      the data has no direction and does get the uniform one.)
+    - μ is solved for E[q] = `rate`; with μ = `rate` the truncation shifts the mean for low and high rates.
+    - x̂ is x with every feature standardised over the data, then scaled to length 2, so that the logits are
+      Normal(0, 2²) for any unit and number of features. Raw pixels would give logits in the tens and a one-hot
+      softmax, small inputs a uniform one. (A sample equal to the mean of the data has a uniform softmax.)
 
     Args:
-        inputs: (N, ...), any numeric type; read in chunks, never copied whole.
-        labels: (N,) the true labels, in [0, C).
+        inputs: (N, ...), any numeric type; processed in chunks.
+        labels: (N,) true labels in [0, C).
         classes: C.
         rate: expected share of wrong labels, in [0, 1).
         generator: source of all draws.
 
     Returns:
-        (N,) the noisy labels.
+        Noisy labels (N,).
     """
     _check_classes(classes)
     _check_labels(labels, classes)
@@ -299,9 +293,9 @@ def corrupt_by_instance(
 
 
 def flip_probabilities(count: int, rate: float, generator: np.random.Generator) -> Floats:
-    """(count,) draws of Normal(μ, 0.1²) truncated to [0, 1], with μ such that their expectation is `rate`.
+    """Draw (count,) from Normal(μ, 0.1²) truncated to [0, 1], with μ such that the expectation is `rate`.
 
-    Rates within 0.001 of 0 or 1 leave no room for a spread: there every probability equals the rate.
+    For rates within 0.001 of 0 or 1, every probability equals the rate.
     """
     _check_rate(rate)
     if rate > 0.5:
@@ -310,7 +304,7 @@ def flip_probabilities(count: int, rate: float, generator: np.random.Generator) 
 
 
 def _low_flip_probabilities(count: int, rate: float, generator: np.random.Generator) -> Floats:
-    """Do the work of `flip_probabilities` for rates up to one half, by the inverse of the upper tail, in logarithms."""
+    """Draw for rates up to 1/2, by inverting the logarithm of the upper tail."""
     if rate < _NARROW:
         return np.full(count, float(rate))
     centre = truncated_centre(rate)
@@ -322,15 +316,15 @@ def _low_flip_probabilities(count: int, rate: float, generator: np.random.Genera
 
 
 def truncated_centre(rate: float) -> float:
-    """Return the μ for which Normal(μ, 0.1²) truncated to [0, 1] has the mean `rate`, for rates in [0.001, 0.5].
+    """Return μ such that Normal(μ, 0.1²) truncated to [0, 1] has the mean `rate`, for rates in [0.001, 0.5].
 
-    The mean grows with μ and, for μ < 0, stays below 0.01/|μ|, which brackets the solution from below.
+    The mean increases with μ and is below 0.01/|μ| for μ < 0, which gives the lower end of the bracket.
     """
     return float(brentq(lambda centre: _truncated_mean(centre) - rate, -(_FLIP_SPREAD**2) / rate, 0.6, xtol=1e-14))
 
 
 def _truncated_mean(centre: float) -> float:
-    """Mean of the truncated normal; scaled complementary error functions keep it accurate far out in the tail."""
+    """Return the mean of the truncated normal; scaled complementary error functions are accurate in the tail."""
     a, b = -centre / _FLIP_SPREAD, (1 - centre) / _FLIP_SPREAD  # the bounds 0 and 1 in standard units
     ratio = np.exp((a - b) * (a + b) / 2)  # density at b over density at a
     root = np.sqrt(2)
@@ -339,12 +333,12 @@ def _truncated_mean(centre: float) -> float:
 
 
 def _feature_moments(flat: Array) -> tuple[Floats, Floats]:
-    """(S,) mean and (S,) standard deviation of every feature, in float64; infinite deviation for a constant feature."""
+    """Return mean (S,) and standard deviation (S,) of the features in float64; infinite for a constant feature."""
     count, size = flat.shape
     total, squares, varies = np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool)
     for rows in _chunks(np.arange(count), size):
         total += flat[rows].sum(axis=0, dtype=np.float64)
-        varies |= (flat[rows] != flat[0]).any(axis=0)  # exact, where a deviation would be blurred by rounding
+        varies |= (flat[rows] != flat[0]).any(axis=0)  # exact, unlike a deviation
     mean = total / max(count, 1)
     for rows in _chunks(np.arange(count), size):
         squares += ((flat[rows] - mean) ** 2).sum(axis=0)
@@ -352,18 +346,18 @@ def _feature_moments(flat: Array) -> tuple[Floats, Floats]:
 
 
 def _chunks(rows: Labels, size: int) -> Iterator[Labels]:
-    """Part the rows so that the inputs of one part hold a bounded number of numbers."""
+    """Split the rows into chunks with a bounded number of input values."""
     step = max(1, _CHUNK_NUMBERS // max(size, 1))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
 
 
-# -------------------------------------------------------------------------------------------------- checks at the door
+# Checks
 
 
 def _check_rate(rate: float) -> None:
     if not 0 <= rate < 1:
-        raise InvalidInput(f"`rate` must lie in [0, 1), but got {rate}; 40 % of wrong labels are written 0.4.")
+        raise InvalidInput(f"`rate` must lie in [0, 1), but got {rate}; write 40 % as 0.4.")
 
 
 def _check_classes(classes: int) -> None:

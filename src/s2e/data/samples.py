@@ -1,4 +1,4 @@
-"""Labelled samples and how they are parted into training, validation and test. Pure: arrays in, arrays out.
+"""Labelled samples, and their split into training, validation and test. Pure: arrays in, arrays out.
 
 Letters: N samples, C classes.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def default_share(samples: int) -> float:
-    """Share of the samples to hold out for validation: a tenth; of small data more, up to a fifth, to hold out 500."""
+    """Return the share to hold out for validation: 1/10, or up to 1/5 of small data, for 500 samples."""
     return min(0.2, max(0.1, 500 / samples))
 
 
@@ -33,10 +33,10 @@ class LabelledData:
 
     Attributes:
         inputs: (N, ...), uint8 (pixels, scaled by 1/255 when fed to a network) or float32.
-        labels: (N,) int64 in [0, C): the labels one is given, possibly wrong.
+        labels: (N,) int64 in [0, C): the given labels, possibly wrong.
         class_names: C names, in the order of the labels.
         clean_labels: (N,) int64, the true labels where they are known (benchmarks), else None.
-        rows: (N,) int64, where each sample stood in its source, so that a finding can name its row.
+        rows: (N,) int64, row of each sample in its source.
     """
 
     inputs: Array
@@ -53,7 +53,7 @@ class LabelledData:
             raise InvalidInput(" ".join(problems))
 
     def _problems(self) -> list[str]:
-        """Return everything wrong with the arrays, so that all of it is reported at once."""
+        """Return all problems with the arrays, so that they are reported together."""
         n, c = len(self.inputs), len(self.class_names)
         problems = []
         if n == 0:
@@ -61,7 +61,7 @@ class LabelledData:
         elif self.inputs.size == 0:
             problems.append(f"`inputs` must hold numbers, but got samples of shape {self.inputs.shape[1:]}.")
         if len(set(self.class_names)) < c:
-            problems.append("`class_names` must differ from each other, but got some twice.")
+            problems.append("`class_names` must be unique, but got duplicates.")
         if c < 2:
             problems.append(f"`class_names` must name at least two classes, but got {c}.")
         if self.inputs.dtype not in (np.uint8, np.float32):
@@ -95,47 +95,46 @@ class LabelledData:
         return tuple(self.inputs.shape[1:])
 
     def take(self, index: Labels) -> LabelledData:
-        """Return the samples at these positions."""
+        """Return the samples at these indices."""
         clean = None if self.clean_labels is None else self.clean_labels[index]
         return replace(
             self, inputs=self.inputs[index], labels=self.labels[index], clean_labels=clean, rows=self.rows[index]
         )
 
     def with_noisy_labels(self, noisy: Labels) -> LabelledData:
-        """Return the same samples under other labels; today's labels become the clean ones."""
+        """Return the same samples with other labels; the current labels become the clean ones if these are unknown."""
         clean = self.labels if self.clean_labels is None else self.clean_labels
         return replace(self, labels=noisy, clean_labels=clean)
 
 
 class Samples(NamedTuple):
-    """Inputs without labels, and a name for each."""
+    """Inputs without labels, and an ID for each."""
 
     inputs: Array  # (N, ...)
     ids: list[str]  # N
 
 
-class Encoding(Protocol):
-    """Reads other files as the training data were read."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as what JSON can hold."""
+class InputReader(Protocol):
+    """Reads the inputs of later files the way the training data were read."""
 
     def read(self, path: Path) -> Samples:
         """Read a file, or a folder."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a data set or file holds before it is split: training samples, and validation and test where it has them.
+    """A data set as loaded, before noise and splitting.
 
     Attributes:
-        name: of the data.
-        train: what is trained on, and held out of.
-        valid: where the data have such a part.
-        test: where the data have such a part.
-        ids: what the rows of the training part are called where they come from, by `LabelledData.rows`; None for their
-            numbers.
-        encoding: reads other files like these; None for arrays.
+        name: name of the data set.
+        train: training samples; validation samples are held out of them if `valid` is None.
+        valid: validation samples, if the data set has them.
+        test: test samples, if the data set has them.
+        ids: IDs of the training samples, indexed by `LabelledData.rows`; None for row numbers.
+        reader: reads later files; None for arrays.
     """
 
     name: str
@@ -143,12 +142,12 @@ class Source:
     valid: LabelledData | None = None
     test: LabelledData | None = None
     ids: tuple[str, ...] | None = None
-    encoding: Encoding | None = None
+    reader: InputReader | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """What one run works on. `test` is touched once, by the final training."""
+    """Data of one run. `test` is used once, to evaluate the final classifier."""
 
     train: LabelledData
     valid: LabelledData
@@ -156,17 +155,17 @@ class Splits:
 
 
 def as_labelled_data(data: Any, class_names: tuple[str, ...] | None = None) -> LabelledData:
-    """Take (inputs, labels) as arrays or tensors, a map-style dataset of such pairs, or `LabelledData` as it is.
+    """Convert (inputs, labels) as arrays or tensors, or a map-style dataset of such pairs, to `LabelledData`.
 
-    Images (three or more axes) of uint8 stay pixels; every other number becomes float32. Labels are integers in 0..C-1;
-    without `class_names`, C is one more than the largest.
+    uint8 images (three or more axes) stay uint8; all other numbers become float32. Labels are integers in 0..C-1;
+    without `class_names`, C is the largest label plus one.
     """
     if isinstance(data, LabelledData):
         return data
     if isinstance(data, (tuple, list)) and len(data) == 2:
-        inputs, labels = (_as_array(part) for part in data)
+        inputs, labels = (_as_array(array) for array in data)
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        pairs = [data[position] for position in range(len(data))]
+        pairs = [data[index] for index in range(len(data))]
         inputs = np.stack([_as_array(pair[0]) for pair in pairs])
         labels = np.array([int(pair[1]) for pair in pairs])
     else:
@@ -185,19 +184,19 @@ def _as_array(value: Any) -> Array:
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def fingerprint(*parts: LabelledData) -> str:
-    """Return a digest of inputs and labels, to tell whether two runs worked on the same data."""
+def fingerprint(*datasets: LabelledData) -> str:
+    """Return a digest of inputs and labels, which identifies the data of a run."""
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(np.ascontiguousarray(part.inputs).data)
-        digest.update(np.ascontiguousarray(part.labels).data)
+    for data in datasets:
+        digest.update(np.ascontiguousarray(data.inputs).data)
+        digest.update(np.ascontiguousarray(data.labels).data)
     return digest.hexdigest()[:16]
 
 
 def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -> tuple[LabelledData, LabelledData]:
-    """Part the samples in two, keeping the share of every class: the rest, and `share` of them held out.
+    """Split the samples by class: return the remaining samples, and those held out, `share` of every class.
 
-    Every class with at least two samples keeps at least one on either side.
+    Every class with at least two samples has at least one on each side.
     """
     if not 0 < share < 1:
         raise InvalidInput(f"`share` must lie strictly between 0 and 1, but got {share}.")
@@ -210,14 +209,14 @@ def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -
         held[of_class[:count]] = True
     if not held.any() or held.all():
         raise InvalidInput(
-            f"`share` must leave samples on both sides, but holding {share} of {len(data)} samples out does not; "
+            f"`share` must leave samples on both sides, but got {share} for {len(data)} samples; "
             f"use a larger share or more samples of each class."
         )
     return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
 
 
 def check_trainable(train: LabelledData, batch_size: int) -> None:
-    """Refuse training data that no run can be started on: too small for one batch, or a class without samples."""
+    """Refuse training data smaller than one batch, or with a class without samples."""
     problems = []
     if batch_size < 1:
         problems.append(f"`batch_size` must be at least 1, but got {batch_size}.")
@@ -231,7 +230,7 @@ def check_trainable(train: LabelledData, batch_size: int) -> None:
     if empty:
         problems.append(
             f"every class must have training samples, but {len(empty)} of {train.classes} have none: "
-            f"{', '.join(empty[:5])}{' …' if len(empty) > 5 else ''}; remove the empty classes."
+            f"{listed(empty)}; remove the empty classes."
         )
     if problems:
         raise InvalidInput(" ".join(problems))

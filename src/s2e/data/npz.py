@@ -1,0 +1,235 @@
+"""Labelled samples in the arrays of an .npz file. Nothing is loaded by pickle.
+
+Letters: N samples, C classes, H x W pixels.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2e.data.files import reading
+from s2e.data.samples import LabelledData, Source
+from s2e.errors import InvalidInput, UnreadableData, listed
+
+if TYPE_CHECKING:
+    from s2e.data.samples import Array, Labels
+
+FORM = "`x_train`, `y_train` (optional: x_valid, y_valid, x_test, y_test, y_train_clean, class_names) or `x`, `y`"
+SPLITS = ("train", "valid", "test")
+KEYS = frozenset(
+    ["x", "y", "x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test", "y_train_clean", "class_names"]
+)
+
+
+def load_npz(path: Path) -> Source:
+    """Load the samples of an .npz file; see `source_from_arrays`."""
+    arrays = read_npz(path, lambda found: npz_keys(found, str(path)).values())
+    return source_from_arrays(arrays, path.stem, str(path))
+
+
+def read_npz(path: Path, select: Callable[[Collection[str]], Collection[str]]) -> dict[str, Array]:
+    """Return the arrays under the keys that `select` chooses from those in the file; the others are not read."""
+    with reading(path), path.open("rb") as opened:
+        if not zipfile.is_zipfile(opened):
+            raise UnreadableData(
+                f"{path} must be an .npz file, but is truncated or of another format; write it with numpy.savez."
+            )
+        opened.seek(0)
+        with np.load(opened, allow_pickle=False) as file:
+            return {key: _read_array(file, key, path) for key in select(file.files)}
+
+
+def _read_array(file: Mapping[str, Array], key: str, path: Path) -> Array:
+    try:
+        return np.asarray(file[key])
+    except ValueError as error:
+        if "Object arrays" not in str(error):  # NumPy raises a plain ValueError for arrays that need pickle
+            raise
+        raise InvalidInput(
+            f"{path}: `{key}` must hold numbers or strings, but got Python objects; "
+            f"convert it with numpy.asarray(..., dtype=...) before saving."
+        ) from error
+
+
+def npz_keys(found: Collection[str], origin: str) -> dict[str, str]:
+    """Return the key in the file for each array, {"x_train": "X", ...}. Case is ignored."""
+    usable = [key for key in found if key.lower() in KEYS]
+    keys = {key.lower(): key for key in usable}
+    if len(keys) < len(usable):
+        raise InvalidInput(
+            f"{origin}: keys must differ in more than case, but got {', '.join(sorted(usable))}; remove one."
+        )
+    short = {"x_train": keys.pop("x", None), "y_train": keys.pop("y", None)}
+    if "x_train" not in keys and "y_train" not in keys:
+        keys |= {long: key for long, key in short.items() if key is not None}
+    needed = {"x_train", "y_train"} | {
+        f"{letter}_{split}" for split in SPLITS for letter in "xy" if f"x_{split}" in keys or f"y_{split}" in keys
+    }
+    missing = sorted(needed - keys.keys())
+    if missing:
+        raise InvalidInput(
+            f"{origin} must hold {FORM}, but {', '.join(missing)} is missing; it holds "
+            f"{', '.join(sorted(found)) or 'nothing'}."
+        )
+    return keys
+
+
+def source_from_arrays(arrays: Mapping[str, Array], name: str, origin: str) -> Source:
+    """Return the samples in the arrays of an .npz file, given under the keys that the file uses.
+
+    Inputs: uint8 images (three or more axes) stay uint8; all other numbers become float32. Images (N, H, W) become
+    (N, 1, H, W), and (N, H, W, C) with C in {1, 3, 4} and H, W > 4 become channels-first (N, C, H, W).
+
+    Labels (N,): strings or non-negative integers. With `class_names`, integers must lie in 0..C-1 and strings must be
+    among the names. Without, the classes are the sorted distinct training labels, so labels 0..C-1 are unchanged; the
+    other splits may hold only these labels.
+
+    Problems are reported together: first of single arrays, then of pairs of arrays, then of their values.
+    """
+    keys = npz_keys(arrays, origin)
+    splits = {split: (keys[f"x_{split}"], keys[f"y_{split}"]) for split in SPLITS if f"x_{split}" in keys}
+    x_train, y_train = splits["train"]
+    y_clean = keys.get("y_train_clean", "")
+    x_of = {y: x for x, y in splits.values()} | ({y_clean: x_train} if y_clean else {})  # inputs of each label array
+    given_names = arrays.get(keys.get("class_names", ""))
+
+    problems = [problem for x, _ in splits.values() for problem in _input_problems(arrays[x], x)]
+    problems += [problem for y, x in x_of.items() for problem in _label_problems(arrays[y], y, arrays[x], x)]
+    problems += [] if given_names is None else _class_name_problems(given_names)
+    _raise_all(problems, origin)
+
+    inputs = {x: _as_inputs(arrays[x]) for x, _ in splits.values()}
+    values = {y: _label_values(arrays[y]) for y in x_of}
+    classes, where = _known_classes(values[y_train], y_train, given_names)
+    problems = [problem for x in inputs for problem in _sample_problems(inputs[x], x, inputs[x_train], x_train)]
+    problems += [problem for y in x_of for problem in _unknown_label_problems(values[y], y, classes, where)]
+    _raise_all(problems, origin)
+
+    labels = {y: _encode(values[y], classes) for y in x_of}
+    class_names = tuple(_text(classes if given_names is None else given_names).tolist())
+    data: dict[str, LabelledData] = {}
+    for split, (x, y) in splits.items():
+        clean = labels.get(y_clean) if split == "train" else None
+        try:
+            data[split] = LabelledData(inputs[x], labels[y], class_names, clean)
+        except InvalidInput as error:
+            problems.append(f"`{x}` and `{y}` cannot be used: {error}")
+    _raise_all(problems, origin)
+    return Source(name, data["train"], data.get("valid"), data.get("test"))
+
+
+def _input_problems(x: Array, key: str) -> list[str]:
+    if x.dtype.kind not in "biuf":
+        return [f"`{key}` must hold real numbers, but got {x.dtype}; convert it."]
+    if x.ndim < 2:
+        return [f"`{key}` must have the shape (N, features) or the shape of images, but got {x.shape}; reshape it."]
+    if x.size == 0:
+        return [f"`{key}` must hold at least one sample of at least one number, but got the shape {x.shape}."]
+    return []
+
+
+def _label_problems(y: Array, key: str, x: Array, x_key: str) -> list[str]:
+    problems = []
+    if y.ndim != 1:
+        problems.append(f"`{key}` must have the shape (N,), one label for each sample, but got {y.shape}; flatten it.")
+    elif x.ndim > 0 and len(y) != len(x):
+        problems.append(f"`{key}` must hold {len(x)} labels, one for each sample of `{x_key}`, but got {len(y)}.")
+    if y.dtype.kind not in "biufUS":
+        problems.append(f"`{key}` must hold integers or strings, but got {y.dtype}; convert it.")
+    elif y.dtype.kind == "f" and not _is_integral(y).all():
+        fractions = _quoted(y[~_is_integral(y)])
+        problems.append(f"`{key}` must hold integers or strings, but got {fractions}; labels are classes.")
+    elif y.dtype.kind in "if" and (y < 0).any():
+        problems.append(f"`{key}` must not be negative, but got {_quoted(y[y < 0])}; remove or relabel those samples.")
+    return problems
+
+
+def _is_integral(values: Array) -> Array:
+    integral: Array = (values == np.rint(values)) & (np.abs(values) < 2**53)  # beyond 2^53 doubles skip integers
+    return integral
+
+
+def _class_name_problems(names: Array) -> list[str]:
+    if names.ndim != 1 or names.dtype.kind not in "iuUS":
+        return [f"`class_names` must be a list of C names, but got {names.dtype} of shape {names.shape}."]
+    distinct, counts = np.unique(names, return_counts=True)
+    if (counts > 1).any():
+        return [f"`class_names` must be unique, but got more than once: {_quoted(distinct[counts > 1])}."]
+    return []
+
+
+def _sample_problems(inputs: Array, key: str, train: Array, train_key: str) -> list[str]:
+    """Return how the samples differ in shape or type from the training samples; both arrays are converted already."""
+    problems = []
+    if inputs.shape[1:] != train.shape[1:]:
+        problems.append(
+            f"`{key}` must hold samples of shape {train.shape[1:]} like `{train_key}`, but got {inputs.shape[1:]}."
+        )
+    if inputs.dtype != train.dtype:
+        problems.append(
+            f"`{key}` must be {train.dtype} like `{train_key}`, but got {inputs.dtype}; "
+            f"networks receive uint8 divided by 255 and float32 unchanged, so convert both to one type."
+        )
+    return problems
+
+
+def _unknown_label_problems(values: Array, key: str, classes: Array, where: str) -> list[str]:
+    if values.dtype.kind != classes.dtype.kind:
+        wanted, got = ("strings", "integers") if classes.dtype.kind == "U" else ("integers", "strings")
+        return [f"`{key}` must hold {wanted} like the training labels, but got {got}."]
+    unknown = _quoted(values[~np.isin(values, classes)])
+    if unknown:
+        return [f"`{key}` must hold only labels in {where}, but got {unknown}; correct or remove those samples."]
+    return []
+
+
+def _as_inputs(x: Array) -> Array:
+    """Return the inputs as uint8 images or float32, channels first; see `source_from_arrays`."""
+    if x.dtype != np.uint8 or x.ndim < 3:
+        with np.errstate(over="ignore"):  # overflow becomes infinite, which `LabelledData` refuses
+            x = x.astype(np.float32)
+    if x.ndim == 3:
+        x = x[:, None]  # (N, 1, H, W)
+    elif x.ndim == 4 and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:
+        x = x.transpose(0, 3, 1, 2)  # (N, C, H, W)
+    return np.ascontiguousarray(x)
+
+
+def _label_values(y: Array) -> Array:
+    """Return labels (N,) as strings or int64."""
+    return _text(y) if y.dtype.kind in "US" else y.astype(np.int64)
+
+
+def _text(values: Array) -> Array:
+    """Return names as strings; invalid UTF-8 bytes are escaped, so that different names stay different."""
+    return np.char.decode(values, "utf-8", "backslashreplace") if values.dtype.kind == "S" else values.astype(np.str_)
+
+
+def _known_classes(train_labels: Array, y_train: str, given_names: Array | None) -> tuple[Array, str]:
+    """Return the label value of each class, (C,), and where they are defined, for error messages."""
+    if given_names is None:
+        return np.unique(train_labels), f"`{y_train}`"
+    if train_labels.dtype.kind == "U":
+        return _text(given_names), "`class_names`"
+    return np.arange(len(given_names)), f"0..{len(given_names) - 1}, the positions in `class_names`"
+
+
+def _encode(values: Array, classes: Array) -> Labels:
+    """Return the class index of every label value, (N,); every value must be among the classes."""
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, values, sorter=order)].astype(np.int64)
+
+
+def _raise_all(problems: Iterable[str], origin: str) -> None:
+    text = " ".join(problems)
+    if text:
+        raise InvalidInput(f"{origin}: {text}")
+
+
+def _quoted(values: Array) -> str:
+    return listed(map(repr, np.unique(values).tolist()))
