@@ -30,14 +30,13 @@ def report(
 ) -> None:
     """Write one HTML page about one run or several; it needs nothing from outside."""
     with reporting(debug):
-        from s2e.report.page import report as report_on
-        from s2e.report.page import write_report
+        from s2e.report import build_report, write_report
         from s2e.runs.directory import Run
 
         opened = [Run.open(path) for path in runs]
-        page = report_on(opened, data_root=data_root, samples=samples)
+        page = build_report(opened, data_root=data_root, samples=samples)
         where = out or opened[0].path / NAME
         write_report(page, where)
-        for sentence in page.sentences:
-            typer.echo(sentence)
+        for summary in page.summaries:
+            typer.echo(summary)
         typer.echo(f"report: {where}")

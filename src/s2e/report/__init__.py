@@ -1,1 +1,5 @@
-"""The report on runs: their numbers, drawings of them, the samples to look at, and one HTML page."""
+"""The report: one self-contained HTML page about one run or several."""
+
+from s2e.report.page import Report, build_report, write_report
+
+__all__ = ["Report", "build_report", "write_report"]

@@ -1,7 +1,7 @@
-"""Drawings for a page: charts as inline SVG, whose colours are the page's own, so that dark and print follow.
+"""Charts as inline SVG, with colours from the page's custom properties, so that dark mode and print change them too.
 
-A chart is drawn in units of which a phone shows about one for each pixel: letters of 11 units stay readable there, and
-grow a little where there is more room. Every line differs from its neighbours in its dashes too.
+One unit of a chart is about one pixel on a phone: text of 11 units stays readable there, and grows on wider screens.
+Lines differ in their dashes as well as in their colours.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
-from s2e.plots.styles import STYLES, style_of
+from s2e.plots import STYLES, style_of
+from s2e.plots.styles import OTHER_COLOR
 
 Floats = NDArray[np.float64]
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 40
-OVER = 6
-"""How far marks at the edge may stand out of the plot; lines that come from below it are cut there."""
+"""Margins around the plot area."""
 
-MOST_POINTS = 240
-"""A line has no more: further ones fall on the same pixels."""
+OVERHANG = 6
+"""How far marks may extend beyond the plot area; lines that leave it at the bottom are clipped there."""
 
-FEW_BANDS = 4
-"""More of them are drawn fainter: they lie over each other."""
+MAX_POINTS = 240
+"""Points drawn of a line; more would fall on the same pixels."""
 
-_IN_THE_DARK = {
+MAX_OPAQUE_BANDS = 4
+"""With more bands, which overlap, each is drawn fainter."""
+
+_DARK_COLORS = {
     "standard": "#E4E4E4",
     "decoupling": "#D8C956",
     "f-correction": "#F2A6B5",
@@ -39,33 +42,44 @@ _IN_THE_DARK = {
     "jocor": "#45B985",
     "s2e": "#FF7A59",
 }
-"""The methods' colours on a dark ground, where many of the others would drown."""
+"""Colours of the methods with enough contrast on a dark background."""
 
-_OTHERS = ("#8B5A2B", "#CBA079")
+_OTHER_DARK_COLOR = "#CBA079"
 _SPARE_DASHES = ((7, 3), (2, 1), (4, 1, 2, 1), (10, 1), (2, 3))
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a line is drawn: a custom property of the page for its colour, dashes in units of its width."""
+class LineStyle:
+    """The style of a line.
 
-    colour: str
+    Attributes:
+        color: a custom property of the page.
+        dashes: alternating lengths of dashes and gaps, in line widths; empty for a solid line.
+        width: in units of the chart.
+    """
+
+    color: str
     dashes: tuple[float, ...] = ()
     width: float = 1.8
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Values over places, (n,) each, NaN where there is none; with a band around it where `low` and `high` are given.
+    """A line, with a band around it if `low` and `high` are given.
 
     Attributes:
-        name: in the legend; "" for one that needs no words.
+        name: in the legend; "" for a line without an entry there.
+        style: of the line.
+        x: (n,).
+        y: (n,), NaN for a gap.
+        low: (n,) lower edge of the band.
+        high: (n,) upper edge of the band.
         dots: whether each value is marked.
-        faint: whether it is background for others.
+        faint: whether the line is drawn as background for others.
     """
 
     name: str
-    look: Look
+    style: LineStyle
     x: Floats
     y: Floats
     low: Floats | None = None
@@ -76,70 +90,71 @@ class Line:
 
 @dataclass(frozen=True)
 class Dot:
-    """One value at one place; hollow where it counts less, ringed where it counts most."""
+    """A single value with a tooltip, filled, hollow or ringed."""
 
     x: float
     y: float
-    says: str
+    tooltip: str
     hollow: bool = False
     ringed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Lines and dots over one horizontal axis; what the vertical one shows are shares, written in percent.
+    """Lines and dots in one plot area; the vertical axis shows percentages.
 
     Attributes:
-        title: what is shown.
-        about: the same in a sentence or two, for those who cannot see it.
-        x_label: of the horizontal axis.
-        lines: drawn in this order.
+        title: of the chart.
+        description: a sentence or two for screen readers.
+        x_label: label of the horizontal axis.
+        lines: in drawing order.
         dots: drawn below the lines.
-        whole: whether the vertical axis goes from 0% to 100%, whatever is drawn.
-        skipped: share of the places, from the left, that do not widen the vertical axis.
+        full_range: whether the vertical axis goes from 0% to 100%, whatever is drawn.
+        ignored_start: share of the values of each line, from the left, that the limits of the vertical axis ignore.
         size: width and height.
     """
 
     title: str
-    about: str
+    description: str
     x_label: str
     lines: tuple[Line, ...]
     dots: tuple[Dot, ...] = ()
-    whole: bool = False
-    skipped: float = 0.0
+    full_range: bool = False
+    ignored_start: float = 0.0
     size: tuple[int, int] = (380, 236)
 
 
-# Colours
+# Styles
 
 
-def looks(methods: Sequence[str]) -> list[Look]:
-    """Return a look for each line of a figure; those of the same method share a colour, not the dashes."""
-    found: list[Look] = []
+def line_styles(methods: Sequence[str]) -> list[LineStyle]:
+    """Return a style for each line of a figure; lines of the same method differ in their dashes."""
+    found: list[LineStyle] = []
     for method in methods:
         style = style_of(method)
-        look = Look(_property(method), style.dashes, 1.2 * style.width if method == "s2e" else 1.8)
+        line = LineStyle(_property(method), style.dashes, 1.2 * style.width if method == "s2e" else 1.8)
         spare = (dashes for dashes in _SPARE_DASHES if dashes not in [other.dashes for other in found])
-        if look in found:
-            look = Look(look.colour, next(spare, look.dashes), look.width)
-        found.append(look)
+        if line in found:
+            line = LineStyle(line.color, next(spare, line.dashes), line.width)
+        found.append(line)
     return found
 
 
 def _property(method: str) -> str:
+    """Return the custom property with the colour of a method."""
     searched = method.removeprefix("s2e:")
     known = method if method in STYLES else searched
     return f"--of-{known.replace('+', '-plus')}" if known in STYLES else "--of-others"
 
 
-def palette(*, dark: bool) -> Markup:
-    """Declare the custom properties of all methods."""
-    colours = {
-        _property(method): _IN_THE_DARK.get(method, style.color) if dark else style.color
+def palette(*, dark: bool) -> str:
+    """Return CSS declarations of the custom properties with the colours of all methods."""
+    colors = {
+        _property(method): _DARK_COLORS.get(method, style.color) if dark else style.color
         for method, style in STYLES.items()
     }
-    colours["--of-others"] = _OTHERS[dark]
-    return Markup(" ".join(f"{name}: {colour};" for name, colour in colours.items()))  # noqa: S704  # nobody's input
+    colors["--of-others"] = _OTHER_DARK_COLOR if dark else OTHER_COLOR
+    return " ".join(f"{name}: {color};" for name, color in colors.items())
 
 
 # Axes
@@ -147,20 +162,20 @@ def palette(*, dark: bool) -> Markup:
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to places: `low` falls on `begin` and `high` on `end`."""
+    """A linear map from values to coordinates: `low` to `start` and `high` to `stop`."""
 
     low: float
     high: float
-    begin: float
-    end: float
+    start: float
+    stop: float
 
     def at(self, value: float) -> float:
-        """Return the place of a value."""
-        return self.begin + (value - self.low) / (self.high - self.low) * (self.end - self.begin)
+        """Return the coordinate of a value."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return round numbers within [low, high], at most so many: multiples of 1, 2 or 5 times a power of ten."""
+    """Return at most `most` round numbers within [low, high]: multiples of 1, 2 or 5 times a power of ten."""
     if not high > low:
         return [low]
     step = 10.0 ** math.floor(math.log10((high - low) / most))
@@ -168,16 +183,16 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
         first, last = math.ceil(low / (factor * step) - 1e-9), math.floor(high / (factor * step) + 1e-9)
         if last - first + 1 <= most:
             break
-    return [round(place * factor * step, 12) for place in range(first, last + 1)]
+    return [round(index * factor * step, 12) for index in range(first, last + 1)]
 
 
 def _vertical(chart: Chart) -> Axis:
-    """Fit the vertical axis to what is drawn, but for the first places, which would take up half of it."""
+    """Fit the vertical axis to everything that is drawn, except the ignored start of the lines."""
     bottom, top = float(chart.size[1] - BOTTOM), float(TOP)
-    if chart.whole:
+    if chart.full_range:
         return Axis(0.0, 1.0, bottom, top)
     drawn = [
-        values[int(chart.skipped * len(values)) :]
+        values[int(chart.ignored_start * len(values)) :]
         for line in chart.lines
         for values in (line.y, line.low, line.high)
         if values is not None
@@ -190,135 +205,132 @@ def _vertical(chart: Chart) -> Axis:
 
 
 def _horizontal(chart: Chart) -> Axis:
-    places = [float(value) for line in chart.lines for value in (line.x[0], line.x[-1]) if len(line.x)]
-    places += [dot.x for dot in chart.dots] + [0.0] * bool(chart.dots)  # what they cost is counted from nothing
-    low, high = (min(places), max(places)) if places else (0.0, 1.0)
+    values = [float(value) for line in chart.lines for value in (line.x[0], line.x[-1]) if len(line.x)]
+    values += [dot.x for dot in chart.dots] + [0.0] * bool(chart.dots)  # dots are drawn over costs, which begin at 0
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
     return Axis(low, high if high > low else low + 1, LEFT, chart.size[0] - RIGHT)
 
 
 # Drawing
 
 
-def svg(chart: Chart) -> Markup:
-    """Draw a chart."""
-    across, up = _horizontal(chart), _vertical(chart)
-    bands = [_band(line, across, up) for line in chart.lines if line.low is not None]
-    parts = bands + [_dot(dot, across, up) for dot in chart.dots]
-    parts += [_path(line, across, up) for line in chart.lines]
+def svg(chart: Chart) -> str:
+    """Draw a chart; its texts are escaped, so that the page may include the result as it is."""
+    horizontal, vertical = _horizontal(chart), _vertical(chart)
+    bands = [_band(line, horizontal, vertical) for line in chart.lines if line.low is not None]
+    parts = bands + [_dot(dot, horizontal, vertical) for dot in chart.dots]
+    parts += [_path(line, horizontal, vertical) for line in chart.lines]
     width, height = chart.size
-    left, top, wide = LEFT - OVER, TOP - OVER, width - LEFT - RIGHT + 2 * OVER
-    high = height - BOTTOM - TOP + OVER + 2
-    plot = Markup('<svg x="{0}" y="{1}" width="{2}" height="{3}" viewBox="{0} {1} {2} {3}">{4}</svg>').format(
-        left, top, wide, high, Markup("").join(parts)
-    )
-    return Markup(
-        '<svg class="chart{crowded}" role="img" viewBox="0 0 {width} {height}" aria-label="{title}. {about}">'
-        "<title>{title}</title><desc>{about}</desc>{axes}{plot}</svg>"
-    ).format(
-        crowded=" crowded" if len(bands) > FEW_BANDS else "",
-        width=width,
-        height=height,
-        title=chart.title,
-        about=chart.about,
-        axes=_axes(across, up, chart),
-        plot=plot,
+    plot_width, plot_height = width - LEFT - RIGHT + 2 * OVERHANG, height - BOTTOM - TOP + OVERHANG + 2
+    box = f"{LEFT - OVERHANG} {TOP - OVERHANG} {plot_width} {plot_height}"
+    title, description = escape(chart.title), escape(chart.description)
+    return (
+        f'<svg class="chart{" crowded" if len(bands) > MAX_OPAQUE_BANDS else ""}" role="img" '
+        f'viewBox="0 0 {width} {height}" aria-label="{title}. {description}">'
+        f"<title>{title}</title><desc>{description}</desc>{_axes(horizontal, vertical, chart)}"
+        f'<svg x="{LEFT - OVERHANG}" y="{TOP - OVERHANG}" width="{plot_width}" height="{plot_height}" viewBox="{box}">'
+        f"{''.join(parts)}</svg></svg>"
     )
 
 
-def _axes(across: Axis, up: Axis, chart: Chart) -> Markup:
-    """Draw the axes: ruled lines and numbers, and below what the horizontal one shows."""
+def _axes(horizontal: Axis, vertical: Axis, chart: Chart) -> str:
+    """Draw grid lines, tick labels and the label of the horizontal axis."""
     width, height = chart.size
-    parts = [Markup('<g class="axes">')]
-    upright = ticks(up.low, up.high)
-    digits = _decimals([100 * value for value in upright])
-    for value in upright:
-        y = up.at(value)
-        text = f"{100 * value:.{digits}f}%"
-        parts.append(Markup('<path d="M{} {}H{}"/>').format(LEFT, _short(y), width - RIGHT))
-        parts.append(Markup('<text class="end" x="{}" y="{}">{}</text>').format(LEFT - 8, _short(y + 4), text))
-    for value in ticks(across.low, across.high):
+    parts = []
+    values = ticks(vertical.low, vertical.high)
+    digits = _decimals([100 * value for value in values])
+    for value in values:
+        y = vertical.at(value)
+        parts.append(f'<path d="M{LEFT} {_short(y)}H{width - RIGHT}"/>')
+        parts.append(f'<text class="end" x="{LEFT - 8}" y="{_short(y + 4)}">{100 * value:.{digits}f}%</text>')
+    for value in ticks(horizontal.low, horizontal.high):
         if value == int(value):
-            x = _short(across.at(value))
-            parts.append(Markup('<text class="middle" x="{}" y="{}">{:.0f}</text>').format(x, height - 23, value))
+            x = _short(horizontal.at(value))
+            parts.append(f'<text class="middle" x="{x}" y="{height - 23}">{value:.0f}</text>')
     middle = _short((LEFT + width - RIGHT) / 2)
-    parts.append(Markup('<text class="middle" x="{}" y="{}">{}</text>').format(middle, height - 6, chart.x_label))
-    parts.append(Markup("</g>"))
-    return Markup("").join(parts)
+    parts.append(f'<text class="middle" x="{middle}" y="{height - 6}">{escape(chart.x_label)}</text>')
+    return f'<g class="axes">{"".join(parts)}</g>'
 
 
 def _decimals(values: Sequence[float]) -> int:
-    """Return how many decimals tell these numbers apart and lose none of them."""
+    """Return the number of decimals that all these numbers need, at most 4."""
     for digits in range(4):
         if all(abs(round(value, digits) - value) < 1e-6 for value in values):
             return digits
     return 4
 
 
-def _path(line: Line, across: Axis, up: Axis) -> Markup:
-    """Draw a line: a path of its own for each stretch without gaps, and a mark for a value that stands alone."""
-    pieces = []
-    for stretch in _stretches(line.y):
-        at = stretch[_thinned(len(stretch))]
-        points = [f"{_short(across.at(line.x[i]))} {_short(up.at(line.y[i]))}" for i in at]
-        pieces.append("M" + "L".join(points) + ("h0" if len(points) == 1 else ""))
-    look = line.look
-    dashes = _dash_array(look)
-    drawn = Markup(
-        '<path class="line{}" style="stroke:var({})" stroke-width="{}" stroke-dasharray="{}" d="{}"/>'
-    ).format(" faint" if line.faint else "", look.colour, _short(look.width), dashes, "".join(pieces))
+def _path(line: Line, horizontal: Axis, vertical: Axis) -> str:
+    """Draw a line: one subpath for each segment without gaps; an isolated value becomes a point."""
+    subpaths = []
+    for segment in _segments(line.y):
+        kept = segment[_thinned(len(segment))]
+        points = [f"{_short(horizontal.at(line.x[i]))} {_short(vertical.at(line.y[i]))}" for i in kept]
+        subpaths.append("M" + "L".join(points) + ("h0" if len(points) == 1 else ""))
+    style = line.style
+    drawn = f'<path class="line{" faint" if line.faint else ""}" {_stroke(style)} d="{"".join(subpaths)}"/>'
     if line.dots:
-        known = np.flatnonzero(np.isfinite(line.y))
-        drawn += Markup("").join(
-            Markup('<circle class="mark" style="fill:var({})" cx="{}" cy="{}" r="2.6"/>').format(
-                look.colour, _short(across.at(line.x[i])), _short(up.at(line.y[i]))
-            )
-            for i in known
+        drawn += "".join(
+            f'<circle class="mark" style="fill:var({style.color})" cx="{_short(horizontal.at(line.x[i]))}" '
+            f'cy="{_short(vertical.at(line.y[i]))}" r="2.6"/>'
+            for i in np.flatnonzero(np.isfinite(line.y))
         )
     return drawn
 
 
-def _band(line: Line, across: Axis, up: Axis) -> Markup:
-    low = line.y if line.low is None else np.maximum(line.low, up.low)
-    high = line.y if line.high is None else np.minimum(line.high, up.high)
-    pieces = []
-    for stretch in _stretches(line.y + low + high):
-        at = stretch[_thinned(len(stretch))]
-        there = [f"{_short(across.at(line.x[i]))} {_short(up.at(high[i]))}" for i in at]
-        back = [f"{_short(across.at(line.x[i]))} {_short(up.at(low[i]))}" for i in at[::-1]]
-        pieces.append("M" + "L".join([*there, *back]) + "Z")
-    return Markup('<path class="band" style="fill:var({})" d="{}"/>').format(line.look.colour, "".join(pieces))
+def _band(line: Line, horizontal: Axis, vertical: Axis) -> str:
+    low = line.y if line.low is None else np.maximum(line.low, vertical.low)
+    high = line.y if line.high is None else np.minimum(line.high, vertical.high)
+    subpaths = []
+    for segment in _segments(line.y + low + high):
+        kept = segment[_thinned(len(segment))]
+        upper = [f"{_short(horizontal.at(line.x[i]))} {_short(vertical.at(high[i]))}" for i in kept]
+        lower = [f"{_short(horizontal.at(line.x[i]))} {_short(vertical.at(low[i]))}" for i in kept[::-1]]
+        subpaths.append("M" + "L".join([*upper, *lower]) + "Z")
+    return f'<path class="band" style="fill:var({line.style.color})" d="{"".join(subpaths)}"/>'
 
 
-def _dot(dot: Dot, across: Axis, up: Axis) -> Markup:
+def _dot(dot: Dot, horizontal: Axis, vertical: Axis) -> str:
     kind = " hollow" * dot.hollow + " ringed" * dot.ringed
-    return Markup('<circle class="dot{}" cx="{}" cy="{}" r="{}"><title>{}</title></circle>').format(
-        kind, _short(across.at(dot.x)), _short(up.at(dot.y)), 4.5 if dot.ringed else 3, dot.says
+    return (
+        f'<circle class="dot{kind}" cx="{_short(horizontal.at(dot.x))}" cy="{_short(vertical.at(dot.y))}" '
+        f'r="{4.5 if dot.ringed else 3}"><title>{escape(dot.tooltip)}</title></circle>'
     )
 
 
-def _stretches(values: Floats) -> list[NDArray[np.int64]]:
-    """Return the places of the finite values, cut where one is missing."""
+def _segments(values: Floats) -> list[NDArray[np.int64]]:
+    """Return the indices of the finite values, split at gaps."""
     known = np.flatnonzero(np.isfinite(values))
-    cut = np.flatnonzero(np.diff(known) > 1) + 1
-    return [stretch for stretch in np.split(known, cut) if len(stretch)]
+    gaps = np.flatnonzero(np.diff(known) > 1) + 1
+    return [segment for segment in np.split(known, gaps) if len(segment)]
 
 
 def _thinned(count: int) -> NDArray[np.int64]:
-    """Return which of so many points to draw: all, or evenly spaced ones with both ends."""
-    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(np.int64))
+    """Return which of `count` points to draw: all, or evenly spaced ones with both ends."""
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(np.int64))
 
 
 def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _dash_array(look: Look) -> str:
-    return " ".join(_short(length * look.width) for length in look.dashes) or "none"
+def _stroke(style: LineStyle) -> str:
+    dashes = " ".join(_short(length * style.width) for length in style.dashes) or "none"
+    return f'style="stroke:var({style.color})" stroke-width="{_short(style.width)}" stroke-dasharray="{dashes}"'
 
 
-def swatch(look: Look) -> Markup:
-    """Draw a short piece of a line, for a legend."""
-    return Markup(
-        '<svg class="swatch" aria-hidden="true" viewBox="0 0 34 8"><path class="line" style="stroke:var({})" '
-        'stroke-width="{}" stroke-dasharray="{}" d="M1 4H33"/></svg>'
-    ).format(look.colour, _short(look.width), _dash_array(look))
+# Legends
+
+
+def line_swatch(style: LineStyle) -> str:
+    """Draw a short line for a legend."""
+    return _swatch(f'<path class="line" {_stroke(style)} d="M1 4H33"/>')
+
+
+def dot_swatch(kind: str = "") -> str:
+    """Draw a dot for a legend: "hollow", "ringed" or filled."""
+    return _swatch(f'<circle class="dot {kind}" cx="17" cy="4" r="3"/>')
+
+
+def _swatch(drawing: str) -> str:
+    return f'<svg class="swatch" aria-hidden="true" viewBox="0 0 34 8">{drawing}</svg>'

@@ -1,4 +1,4 @@
-"""Which figures a run gets, from its numbers: each with a legend, and its values as a small table."""
+"""The figures of a report, from the numbers of a run: each with a legend and a short table of its values."""
 
 from __future__ import annotations
 
@@ -6,77 +6,77 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from markupsafe import Markup
 
-from s2e.report.charts import Chart, Dot, Line, Look, looks, svg, swatch
+from s2e.report.charts import Chart, Dot, Line, LineStyle, dot_swatch, line_styles, line_swatch, svg
 from s2e.report.formatting import listing, percent
 from s2e.report.run_numbers import Curve, Setting
-from s2e.report.search_story import SearchStory
+from s2e.report.search_history import SearchHistory
 
-ROWS_OF_VALUES = 10
-"""Epochs whose values are written out below a figure; the run's own files have all."""
+MAX_TABLE_ROWS = 10
+"""Epochs in the table below a figure; the files of the run have all."""
 
-START = 0.05
-"""Share of the epochs in which accuracies rise from nothing: they would take up half of a figure's height."""
+FIRST_EPOCHS = 0.05
+"""Share of the epochs in which accuracy rises steeply; the limits of the vertical axis ignore it."""
 
-MOST_SINGLE_SCHEDULES = 12
+MAX_SINGLE_SCHEDULES = 12
+"""Schedules of a group that are drawn one by one."""
+
 SMALL = (290, 200)
-"""Size of charts of which three stand side by side."""
+"""Size of charts of which three stand in a row."""
 
-_FOUND, _QUIET = Look("--of-s2e", (), 2.2), Look("--ink-2", (), 1.0)
+_EMPHASISED, _BACKGROUND = LineStyle("--of-s2e", (), 2.2), LineStyle("--ink-2", (), 1.0)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure ready for a page.
+    """A figure ready for the page.
 
     Attributes:
-        title: what it shows.
+        title: of the figure.
         drawing: SVG.
-        legend: a piece of each line, and what it is.
-        header: of its values.
-        rows: its values as text.
+        legend: SVG and name of each entry.
+        header: of the table of values.
+        rows: of the table of values.
     """
 
     title: str
-    drawing: Markup
-    legend: tuple[tuple[Markup, str], ...]
+    drawing: str
+    legend: tuple[tuple[str, str], ...]
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def accuracy_figures(setting: Setting) -> list[Figure]:
-    """Draw accuracy by epoch, on test data where there are some and on validation data."""
+    """Draw test accuracy, if there is test data, and validation accuracy by epoch."""
     found = []
     if setting.test:
-        found.append(_by_epoch("Test accuracy by epoch", setting.test, skipped=START))
+        found.append(_by_epoch("Test accuracy by epoch", setting.test, ignored_start=FIRST_EPOCHS))
     if setting.validation:
-        found.append(_by_epoch("Validation accuracy by epoch", setting.validation, skipped=START))
+        found.append(_by_epoch("Validation accuracy by epoch", setting.validation, ignored_start=FIRST_EPOCHS))
     return found
 
 
 def selection_figures(setting: Setting) -> list[Figure]:
-    """Draw R(t) of methods that have one, and the label precision where it is known."""
+    """Draw R(t) of the methods that have one, and label precision if it is known."""
     found = []
     if setting.keep_rates:
-        found.append(_by_epoch("Keep rate R(t)", setting.keep_rates, whole=True))
+        found.append(_by_epoch("Keep rate R(t)", setting.keep_rates, full_range=True))
     if setting.precision:
         found.append(_by_epoch("Label precision by epoch", setting.precision))
     return found
 
 
-def _by_epoch(title: str, curves: Sequence[Curve], *, whole: bool = False, skipped: float = 0.0) -> Figure:
+def _by_epoch(title: str, curves: Sequence[Curve], *, full_range: bool = False, ignored_start: float = 0.0) -> Figure:
     lines = tuple(
-        Line(curve.name, look, np.arange(len(curve.mean), dtype=np.float64), curve.mean, curve.low, curve.high)
-        for curve, look in zip(curves, looks([curve.look for curve in curves]), strict=True)
+        Line(curve.name, style, np.arange(len(curve.mean), dtype=np.float64), curve.mean, curve.low, curve.high)
+        for curve, style in zip(curves, line_styles([curve.method for curve in curves]), strict=True)
     )
     epochs = max(len(curve.mean) for curve in curves)
-    ends = [f"{curve.name} {percent(_last(curve))}" for curve in curves]
-    about = f"One line for each method over {epochs} epochs. In the last epoch: {listing(ends)}."
-    on_top = sorted(lines, key=lambda line: line.look.width)  # the wider above the others, as in the other figures
-    chart = Chart(title, about, "epoch", tuple(on_top), whole=whole, skipped=skipped)
-    at = np.unique(np.linspace(0, epochs - 1, min(epochs, ROWS_OF_VALUES)).round().astype(int))
-    rows = [(str(epoch), *(percent(float(curve.mean[epoch])) for curve in curves)) for epoch in at.tolist()]
+    last = [f"{curve.name} {percent(_last(curve))}" for curve in curves]
+    description = f"One line for each method over {epochs} epochs. In the last epoch: {listing(last)}."
+    wide_on_top = tuple(sorted(lines, key=lambda line: line.style.width))
+    chart = Chart(title, description, "epoch", wide_on_top, full_range=full_range, ignored_start=ignored_start)
+    rows = [(str(epoch), *(percent(float(curve.mean[epoch])) for curve in curves)) for epoch in _table_epochs(epochs)]
     return _figure(chart, lines, ("epoch", *(curve.name for curve in curves)), rows)
 
 
@@ -85,75 +85,82 @@ def _last(curve: Curve) -> float:
     return float(known[-1]) if len(known) else float("nan")
 
 
-def _figure(chart: Chart, legend: Sequence[Line], header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Figure:
-    named = tuple((swatch(line.look), line.name) for line in legend if line.name)
-    return Figure(chart.title, svg(chart), named, tuple(header), tuple(rows))
+def _table_epochs(epochs: int) -> list[int]:
+    shown = np.linspace(0, epochs - 1, min(epochs, MAX_TABLE_ROWS)).round().astype(int)
+    return [int(epoch) for epoch in np.unique(shown)]
+
+
+def _figure(
+    chart: Chart,
+    lines: Sequence[Line],
+    header: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    dots: Sequence[tuple[str, str]] = (),
+) -> Figure:
+    """Draw a chart, with a legend of the named lines and of these dots."""
+    legend = [(line_swatch(line.style), line.name) for line in lines if line.name]
+    return Figure(chart.title, svg(chart), (*legend, *dots), tuple(header), tuple(rows))
 
 
 # The search
 
 
-def progress_figure(story: SearchStory) -> Figure:
-    """Draw every trial, and the best so far, against what the search had cost."""
-    best = story.best_so_far
-    spent = np.array([one.spent for one in story.tried])
-    steps = np.repeat(np.arange(len(best)), 2)  # a flat piece to each trial, then up
-    stairs = Line("best so far", _FOUND, spent[steps[1:]], best[steps[:-1]])
+def progress_figure(history: SearchHistory) -> Figure:
+    """Draw every trial, and the best so far, against the cost of the search."""
+    best, trials = history.best_so_far, history.trials
+    cost = np.array([trial.cost for trial in trials])
+    steps = np.repeat(np.arange(len(best)), 2)  # horizontal up to each trial, then vertical
+    line = Line("best so far", _EMPHASISED, cost[steps[1:]], best[steps[:-1]])
     dots = tuple(
         Dot(
-            one.spent,
-            one.accuracy,
-            f"trial {one.number}: {percent(one.accuracy)}{', stopped early' if one.stopped else ''}"
-            f"{', chosen' if one.number == story.chosen else ''}",
-            hollow=one.stopped,
-            ringed=one.number == story.chosen,
+            trial.cost,
+            trial.accuracy,
+            f"trial {trial.number}: {percent(trial.accuracy)}{', stopped early' if trial.pruned else ''}"
+            f"{', selected' if trial.number == history.selected else ''}",
+            hollow=trial.pruned,
+            ringed=trial.number == history.selected,
         )
-        for one in story.tried
+        for trial in trials
     )
-    about = f"{len(story.tried)} schedules tried; the best validation accuracy is {percent(float(best[-1]))}."
-    chart = Chart("Best validation accuracy so far", about, "trainings", (stairs,), dots)
-    rises = [i for i in range(len(best)) if i == 0 or best[i] > best[i - 1] or i == len(best) - 1]
-    rows = [(f"{spent[i]:.4g}", str(story.tried[i].number), percent(float(best[i]))) for i in rises]
-    figure = _figure(chart, [stairs], ("trainings", "trial", "best so far"), rows)
-    marks = [(_mark(""), "a schedule")]
-    if any(one.stopped for one in story.tried):
-        marks.append((_mark(" hollow"), "stopped early"))
-    if any(one.number == story.chosen for one in story.tried):
-        marks.append((_mark(" ringed"), "chosen"))
-    return Figure(figure.title, figure.drawing, (*figure.legend, *marks), figure.header, figure.rows)
+    description = f"{len(trials)} trials; the best validation accuracy is {percent(float(best[-1]))}."
+    chart = Chart("Best validation accuracy so far", description, "full trainings", (line,), dots)
+    improved = [i for i in range(len(best)) if i == 0 or best[i] > best[i - 1] or i == len(best) - 1]
+    rows = [(f"{cost[i]:.4g}", str(trials[i].number), percent(float(best[i]))) for i in improved]
+    legend = [(dot_swatch(), "trial")]
+    if any(trial.pruned for trial in trials):
+        legend.append((dot_swatch("hollow"), "stopped early"))
+    if any(trial.number == history.selected for trial in trials):
+        legend.append((dot_swatch("ringed"), "selected"))
+    return _figure(chart, [line], ("full trainings", "trial", "best so far"), rows, legend)
 
 
-def _mark(kind: str) -> Markup:
-    return Markup(
-        '<svg class="swatch" aria-hidden="true" viewBox="0 0 34 8"><circle class="dot{}" cx="17" cy="4" r="3"/></svg>'
-    ).format(kind)
-
-
-def phase_figures(story: SearchStory) -> list[Figure]:
-    """Draw the schedules of the first group of trials, of the one in the middle and of the last, on equal axes."""
+def phase_figures(history: SearchHistory) -> list[Figure]:
+    """Draw the schedules of the first, the middle and the last group of trials on equal axes."""
     found = []
-    for group in story.phases:
+    for group in history.phases:
         count, epochs = group.schedules.shape
         x = np.arange(epochs, dtype=np.float64)
-        shown = group.schedules if count <= MOST_SINGLE_SCHEDULES else group.schedules[:0]
-        single = [Line("", _QUIET, x, schedule, faint=True) for schedule in shown]
-        mean = Line("", _FOUND, x, group.mean, group.mean - group.deviation, group.mean + group.deviation)
-        about = f"Keep rates of {count} schedules by epoch; their spread is {percent(group.spread)}."
-        at = np.unique(np.linspace(0, epochs - 1, min(epochs, ROWS_OF_VALUES)).round().astype(int)).tolist()
-        rows = [(str(t), percent(float(group.mean[t])), percent(float(group.deviation[t]))) for t in at]
-        chart = Chart(group.title, about, "epoch", (*single, mean), whole=True, size=SMALL)
-        found.append(_figure(chart, [], ("epoch", "mean", "deviation"), rows))
+        shown = group.schedules if count <= MAX_SINGLE_SCHEDULES else group.schedules[:0]
+        single = [Line("", _BACKGROUND, x, schedule, faint=True) for schedule in shown]
+        mean = Line("", _EMPHASISED, x, group.mean, group.mean - group.deviation, group.mean + group.deviation)
+        description = f"Keep rates of {count} schedules by epoch; their spread is {percent(group.spread)}."
+        rows = [
+            (str(epoch), percent(float(group.mean[epoch])), percent(float(group.deviation[epoch])))
+            for epoch in _table_epochs(epochs)
+        ]
+        chart = Chart(group.title, description, "epoch", (*single, mean), full_range=True, size=SMALL)
+        found.append(_figure(chart, [], ("epoch", "mean", "standard deviation"), rows))
     return found
 
 
-def spread_figure(story: SearchStory) -> Figure | None:
-    """Draw how far apart the schedules of each group lie; None where there is one group only."""
-    if len(story.groups) < 2:
+def spread_figure(history: SearchHistory) -> Figure | None:
+    """Draw the spread of the schedules of each group; None for a single group."""
+    if len(history.groups) < 2:
         return None
-    x = np.array([group.last for group in story.groups], dtype=np.float64)
-    y = np.array([group.spread for group in story.groups])
-    about = f"The spread of the schedules goes from {percent(float(y[0]))} to {percent(float(y[-1]))}."
-    line = Line("", _FOUND, x, y, dots=True)
-    chart = Chart("Spread of the schedules", about, "generation", (line,))
-    rows = [(group.title.split(" ", 1)[1], percent(group.spread)) for group in story.groups]
+    x = np.array([group.last for group in history.groups], dtype=np.float64)
+    y = np.array([group.spread for group in history.groups])
+    description = f"The spread of the schedules goes from {percent(float(y[0]))} to {percent(float(y[-1]))}."
+    line = Line("", _EMPHASISED, x, y, dots=True)
+    chart = Chart("Spread of the schedules", description, "generation", (line,))
+    rows = [(group.generations, percent(group.spread)) for group in history.groups]
     return _figure(chart, [line], ("generation", "spread"), rows)

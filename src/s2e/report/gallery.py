@@ -1,18 +1,17 @@
-"""The labels to look at first: the most doubtful ones, with the samples they belong to.
+"""The labels to review first: the most doubtful ones of a run, with their samples.
 
-The data are read once more, as the run read them. Where they are no longer what the run was made from, IDs and labels
-stay, and one line says why there are no pictures or rows.
+The data are loaded again, as the run loaded them. If they are missing or have changed, IDs and labels are shown without
+images and table rows, and a message gives the reason.
 
-Letters: N samples, C channels, H and W sides.
+Letters: n samples shown, C channels, H and W height and width.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,45 +20,49 @@ from numpy.typing import NDArray
 
 from s2e.audit.run_audit import AuditedRun
 from s2e.data import loading
-from s2e.data.preparing import DataOptions, Prepared, corrupt_and_split
+from s2e.data.natural_order import natural_key
+from s2e.data.preparing import Prepared, corrupt_and_split
 from s2e.data.samples import Source, fingerprint
 from s2e.errors import S2EError, UnreadableData
+from s2e.specs import DataSpec, assemble
 
-FEWEST = 12
-"""So many are shown even if fewer labels are probably wrong: a reader sees where doubt ends."""
+MIN_SHOWN = 12
+"""Labels shown even if there are fewer issues, so that a reader also sees labels that are probably right."""
 
-LARGEST_SIDE = 80
-"""Of a thumbnail, in pixels; larger images are made smaller."""
+MAX_SIDE = 80
+"""Larger side of a thumbnail in pixels; larger images are scaled down."""
 
-SMALLEST_SIDE = 4
-"""Arrays with a shorter side are numbers, not pictures."""
+MIN_IMAGE_SIDE = 4
+"""Arrays with a shorter side are not shown as images."""
+
+SORT_KEYS = ("quality", "given", "suggested", "id")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One doubtful label.
+    """A label to review.
 
     Attributes:
-        id: what its file calls it.
-        given: the label it has.
-        suggested: the label it should probably have.
-        probability: that the suggested label is right.
+        id: of the sample.
+        given: given label.
+        suggested: suggested label.
+        confidence: probability that the suggested label is right.
         quality: probability that the given label is right.
         issue: whether the given label is more likely wrong than right.
-        true: the true label, where it is known.
-        picture: a data: address of a thumbnail; "" where there is none.
-        cells: of its row in the table it comes from.
-        ranks: its place in the order by each of `SORTED_BY`.
+        true: true label; None if unknown.
+        image: data URL of a thumbnail; "" if there is none.
+        cells: of its row in a table.
+        ranks: its rank by each of `SORT_KEYS`.
     """
 
     id: str
     given: str
     suggested: str
-    probability: float
+    confidence: float
     quality: float
     issue: bool
     true: str | None
-    picture: str
+    image: str
     cells: tuple[str, ...]
     ranks: Mapping[str, int]
 
@@ -69,18 +72,15 @@ class Sample:
         return self.true is not None and self.true != self.given
 
 
-SORTED_BY = ("quality", "given", "suggested", "id")
-
-
 @dataclass(frozen=True)
 class Gallery:
-    """The most doubtful labels of a run, the most doubtful first.
+    """The most doubtful labels of a run, most doubtful first.
 
     Attributes:
-        samples: those shown.
-        columns: names of the cells, where the data are a table.
-        size: width and height of the pictures in pixels; (0, 0) where there are none.
-        problem: why there are neither pictures nor rows; "" where there is nothing to explain.
+        samples: that are shown.
+        columns: names of the cells, if the data are a table.
+        size: width and height of the images in pixels; (0, 0) if there are none.
+        problem: why there are neither images nor table rows; "" if there is no problem.
     """
 
     samples: tuple[Sample, ...]
@@ -89,111 +89,102 @@ class Gallery:
     problem: str = ""
 
     @property
-    def pictures(self) -> bool:
+    def images(self) -> bool:
         """Whether the samples are images."""
         return self.size != (0, 0)
 
     def classes(self, which: str) -> list[str]:
-        """Return the classes that occur as `given` or as `suggested`, in order."""
+        """Return the classes among the `given` or the `suggested` labels, in order."""
         ordered = sorted(self.samples, key=lambda sample: sample.ranks[which])
         return list(dict.fromkeys(getattr(sample, which) for sample in ordered))
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What the samples are, by their rows in the source: one of pictures and cells, or neither."""
+    """The contents of samples by their rows in the source: images, cells of a table, or neither."""
 
-    pictures: Mapping[int, str]
-    size: tuple[int, int]
-    columns: tuple[str, ...]
-    cells: Mapping[int, tuple[str, ...]]
-    true: Mapping[int, str]
+    images: Mapping[int, str] = field(default_factory=dict)
+    size: tuple[int, int] = (0, 0)
+    columns: tuple[str, ...] = ()
+    cells: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    true: Mapping[int, str] = field(default_factory=dict)
     problem: str = ""
 
 
-NOTHING = Contents({}, (0, 0), (), {}, {})
-
-
-def gallery(audited: AuditedRun, config: Mapping[str, Any], data_root: Path | None, most: int) -> Gallery:
-    """Choose the most doubtful labels, at most so many, and find the samples they belong to.
+def gallery(audited: AuditedRun, config: Mapping[str, Any], data_root: Path | None, max_samples: int) -> Gallery:
+    """Collect the most doubtful labels with their samples.
 
     Args:
-        audited: the verdicts.
-        config: the run's configuration.
-        data_root: where published data lie; None for where the run found them.
-        most: how many to show.
+        audited: label audit of the run.
+        config: configuration of the run.
+        data_root: folder of the published data sets; None for the folder that the run used.
+        max_samples: maximum number of labels.
     """
     found = audited.verdicts
-    shown = min(most, max(int(found.issues.sum()), FEWEST))
-    chosen = np.argsort(found.quality, kind="stable")[:shown]  # as the audit's own table has them
+    shown = min(max_samples, max(int(found.issues.sum()), MIN_SHOWN))
+    chosen = np.argsort(found.quality, kind="stable")[:shown]  # the order of label_issues.csv
     rows = audited.rows[chosen].tolist()
     try:
         contents = _contents(rows, config, data_root)
     except (S2EError, KeyError) as problem:
-        contents = Contents({}, (0, 0), (), {}, {}, f"The samples cannot be shown: {problem}")
+        contents = Contents(problem=f"The samples cannot be shown: {problem}")
     names = audited.class_names
-    ids = [audited.ids[at] for at in chosen]
+    ids = [audited.ids[index] for index in chosen]
     ranks = {
         "quality": np.arange(shown),
         "given": _ranks(audited.labels[chosen].tolist()),
         "suggested": _ranks(found.suggested[chosen].tolist()),
-        "id": _ranks([natural(one) for one in ids]),
+        "id": _ranks([natural_key(own) for own in ids]),
     }
     samples = tuple(
         Sample(
-            id=ids[place],
-            given=names[audited.labels[at]],
-            suggested=names[found.suggested[at]],
-            probability=float(found.probability[at]),
-            quality=float(found.quality[at]),
-            issue=bool(found.issues[at]),
-            true=contents.true.get(rows[place]),
-            picture=contents.pictures.get(rows[place], ""),
-            cells=contents.cells.get(rows[place], ()),
-            ranks={name: int(order[place]) for name, order in ranks.items()},
+            id=ids[rank],
+            given=names[audited.labels[index]],
+            suggested=names[found.suggested[index]],
+            confidence=float(found.probability[index]),
+            quality=float(found.quality[index]),
+            issue=bool(found.issues[index]),
+            true=contents.true.get(rows[rank]),
+            image=contents.images.get(rows[rank], ""),
+            cells=contents.cells.get(rows[rank], ()),
+            ranks={key: int(order[rank]) for key, order in ranks.items()},
         )
-        for place, at in enumerate(chosen.tolist())
+        for rank, index in enumerate(chosen.tolist())
     )
     return Gallery(samples, contents.columns, contents.size, contents.problem)
 
 
 def _ranks(keys: Sequence[Any]) -> NDArray[np.int64]:
-    """Return the place of each in their order; equals stay as they are."""
-    order = sorted(range(len(keys)), key=lambda place: (keys[place], place))
+    """Return the rank of each key; equal keys keep their order."""
+    order = sorted(range(len(keys)), key=lambda index: keys[index])
     ranks = np.empty(len(keys), dtype=np.int64)
     ranks[order] = np.arange(len(keys))
     return ranks
-
-
-def natural(text: str) -> list[tuple[int, int, str]]:
-    """Return a key under which row 2 comes before row 10."""
-    pieces = re.findall(r"[0-9]+|[^0-9]+", text)
-    return [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces]
 
 
 # The data
 
 
 def _contents(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | None) -> Contents:
-    given = config["options"]
-    options = DataOptions(**{item.name: given[item.name] for item in fields(DataOptions) if item.name in given})
+    options = config["options"]
+    spec = assemble(DataSpec, options)
     root = Path(config["data_root"]) if data_root is None else data_root
-    source = loading.load(options.data, root, download=False, label=options.label, id_column=options.id_column)
-    prepared = corrupt_and_split(source, options, root)
+    source = loading.load(spec.data, root, download=False, label=spec.label, id_column=spec.id_column)
+    prepared = corrupt_and_split(source, spec, options["noise"], options["seed"], root)
     if fingerprint(prepared.splits.train, prepared.splits.valid) != config["data_fingerprint"]:
-        raise UnreadableData(f"{options.data} has changed since the run was made.")
-    place = {row: at for at, row in enumerate(source.train.rows.tolist())}
-    inputs = source.train.inputs[[place[row] for row in rows]]  # (n, ...)
+        raise UnreadableData(f"{spec.data} has changed since the run was made.")
+    index = {row: index for index, row in enumerate(source.train.rows.tolist())}
+    inputs = source.train.inputs[[index[row] for row in rows]]  # (n, ...)
     true = _true_labels(prepared)
-    if is_picture(source.train.sample_shape):
-        pictures, size = thumbnails(inputs)
-        return Contents(dict(zip(rows, pictures, strict=True)), size, (), {}, true)
-    columns, cells = _table_cells(source, options, rows)
-    return Contents({}, (0, 0), columns, cells, true)
+    if is_image(source.train.sample_shape):
+        images, size = thumbnails(inputs)
+        return Contents(images=dict(zip(rows, images, strict=True)), size=size, true=true)
+    columns, cells = _table_cells(source, spec, rows)
+    return Contents(columns=columns, cells=cells, true=true)
 
 
 def _true_labels(prepared: Prepared) -> dict[int, str]:
-    """Return the true labels by row, where they are known."""
+    """Return the known true labels by row."""
     parts = [prepared.splits.train]
     if prepared.validation == "noisy":
         parts.append(prepared.splits.valid)
@@ -206,51 +197,50 @@ def _true_labels(prepared: Prepared) -> dict[int, str]:
 
 
 def _table_cells(
-    source: Source, options: DataOptions, rows: Sequence[int]
+    source: Source, spec: DataSpec, rows: Sequence[int]
 ) -> tuple[tuple[str, ...], dict[int, tuple[str, ...]]]:
-    """Return the names of a table's columns and the cells of these rows; nothing where the data are no table."""
+    """Return the names of a table's columns and the cells of these rows; both are empty if the data are no table."""
     from s2e.data.hub import PREFIX, HubTable, load_hub
-    from s2e.data.input_readers import OfTables
     from s2e.data.table_files import read_table
+    from s2e.data.table_reader import TableReader
 
-    if not isinstance(source.encoding, OfTables):
+    if not isinstance(source.reader, TableReader):
         return (), {}
-    if options.data.startswith(PREFIX):
-        loaded = load_hub(options.data, label=options.label or None)
+    if spec.data.startswith(PREFIX):
+        loaded = load_hub(spec.data, label=spec.label or None)
         frame = loaded.train if isinstance(loaded, HubTable) else None
     else:
-        frame = read_table(options.data)
+        frame = read_table(spec.data)
     if frame is None:
         return (), {}
-    table = source.encoding.columns
-    frame = frame.drop(columns=[name for name in frame.columns if str(name) in (table.label, table.id_column)])
+    not_inputs = (source.reader.label, source.reader.id_column)
+    frame = frame.drop(columns=[name for name in frame.columns if str(name) in not_inputs])
     columns = tuple(str(name) for name in frame.columns)
     return columns, {row: tuple(_cell(value) for value in frame.iloc[row].tolist()) for row in rows}
 
 
 def _cell(value: Any) -> str:
-    """Write a cell as its file would, nothing where it holds nothing."""
-    if value is None or value != value:  # NaN is not itself
+    """Format a cell as in its file; a missing value is empty."""
+    if value is None or value != value:  # NaN is not equal to itself
         return ""
     if isinstance(value, float):
         return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
     return str(value)
 
 
-# Pictures
+# Images
 
 
-def is_picture(shape: Sequence[int]) -> bool:
-    """Tell whether samples of a shape are pictures: (H, W), or (C, H, W) with 1, 3 or 4 channels."""
-    sides = shape[-2:]
+def is_image(shape: Sequence[int]) -> bool:
+    """Return whether samples of a shape are images: (H, W), or (C, H, W) with 1, 3 or 4 channels."""
     channels = shape[0] if len(shape) == 3 else 1
-    return len(shape) in (2, 3) and channels in (1, 3, 4) and min(sides) >= SMALLEST_SIDE
+    return len(shape) in (2, 3) and channels in (1, 3, 4) and min(shape[-2:]) >= MIN_IMAGE_SIDE
 
 
 def thumbnails(inputs: NDArray[Any]) -> tuple[list[str], tuple[int, int]]:
-    """Return pictures (n, H, W) or (n, C, H, W) as data: addresses of PNG files, and their width and height.
+    """Return images (n, H, W) or (n, C, H, W) as data URLs of PNG files, and their width and height.
 
-    uint8 is taken as it is, floats in [0, 1] as shares of full brightness, others from their least to their greatest.
+    uint8 values are used as they are, floats in [0, 1] are multiplied by 255, other values are scaled to their range.
     """
     from PIL import Image
 
@@ -263,14 +253,14 @@ def thumbnails(inputs: NDArray[Any]) -> tuple[list[str], tuple[int, int]]:
         pixels = np.moveaxis(pixels, 1, -1)  # (n, H, W, C)
         pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
     height, width = pixels.shape[1:3]
-    shrink = min(1.0, LARGEST_SIDE / max(height, width))
-    size = max(1, round(shrink * width)), max(1, round(shrink * height))
-    found = []
-    for each in pixels:
-        image = Image.fromarray(np.ascontiguousarray(each))
-        if shrink < 1:
+    scale = min(1.0, MAX_SIDE / max(height, width))
+    size = max(1, round(scale * width)), max(1, round(scale * height))
+    urls = []
+    for own in pixels:
+        image = Image.fromarray(np.ascontiguousarray(own))
+        if scale < 1:
             image = image.resize(size, Image.Resampling.LANCZOS)
         file = io.BytesIO()
         image.save(file, "PNG", optimize=True)
-        found.append("data:image/png;base64," + base64.b64encode(file.getvalue()).decode())
-    return found, size
+        urls.append("data:image/png;base64," + base64.b64encode(file.getvalue()).decode())
+    return urls, size

@@ -1,6 +1,6 @@
-"""The numbers of a report: what a run holds, read into small tables and curves. Nothing is drawn here.
+"""The numbers of a report: scores, curves and searches of a run, read from its files.
 
-A run of `s2e search` or `s2e train` has one noise setting; a comparison may have several, each with its own scores,
+A run of `s2e search` or `s2e train` has one noise setting. A comparison may have several, each with its own scores,
 curves and searches.
 
 Letters: T epochs. Epochs count from 0, as t does in R(t).
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from s2e.engine.curves import LAST_EPOCHS
 from s2e.errors import UnreadableData
 from s2e.methods import METHODS, Need
-from s2e.plots.names import display_name, noise_title
-from s2e.report.search_story import SearchStory, search_story
+from s2e.plots import display_name, noise_title
+from s2e.report.search_history import SearchHistory, search_history
 from s2e.runs.directory import CONFIG, Run
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.finished import FinishedTrainings
@@ -29,27 +29,27 @@ Floats = NDArray[np.float64]
 
 RESULT, CURVES, SCHEDULE = "result.json", "curves.npz", "schedule.json"
 LAST = f"last_{LAST_EPOCHS}_epochs"
-FOUND = "S2E"
-"""What the method with the schedule that was found is called in the result of a search."""
+SEARCHED = "s2e"
+"""The method with the searched schedule, as named in comparisons."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How one method did.
+    """The score of one method.
 
     Attributes:
-        name: for readers.
-        look: which of the methods' styles it is drawn in.
-        accuracy: mean over the last epochs and the seeds, on the part the run is judged by.
-        deviation: over the seeds; None where there is one.
+        name: display name.
+        method: as named in comparisons; decides the style of its lines.
+        accuracy: mean over the last epochs and the seeds, on the part the run is evaluated on.
+        deviation: standard deviation over the seeds; None if there is one seed.
         best: accuracy of the best epoch.
-        precision: label precision over the last epochs; None where true labels are unknown.
-        trainings: how many it is the mean of.
-        diverged: how many of them diverged.
+        precision: label precision over the last epochs; None if the true labels are unknown.
+        trainings: number of seeds.
+        diverged: number of trainings that diverged.
     """
 
     name: str
-    look: str
+    method: str
     accuracy: float | None
     deviation: float | None
     best: float | None
@@ -57,13 +57,26 @@ class Score:
     trainings: int
     diverged: int
 
+    @property
+    def searched(self) -> bool:
+        """Whether the schedule of this method was searched."""
+        return self.method.partition(":")[0] == SEARCHED
+
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A quantity by epoch, (T,); one standard deviation to either side where there are several seeds."""
+    """A quantity by epoch.
+
+    Attributes:
+        name: display name.
+        method: as in `Score`.
+        mean: (T,) mean over seeds; NaN where it is unknown.
+        low: (T,) mean minus one standard deviation; None if there is one seed.
+        high: (T,) mean plus one standard deviation; None if there is one seed.
+    """
 
     name: str
-    look: str
+    method: str
     mean: Floats
     low: Floats | None = None
     high: Floats | None = None
@@ -71,17 +84,17 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What a run found under one noise setting.
+    """The numbers of a run under one noise setting.
 
     Attributes:
         noise: as given on the command line.
-        noise_rate: true share of wrong training labels; None where nobody knows.
+        noise_rate: true share of wrong training labels; None if unknown.
         scores: of every method.
-        validation: accuracy on the validation part by epoch.
-        test: accuracy on the test part by epoch; empty where there is none.
-        precision: label precision by epoch; empty where true labels are unknown.
+        validation: validation accuracy by epoch.
+        test: test accuracy by epoch; empty without test data.
+        precision: label precision by epoch; empty if the true labels are unknown.
         keep_rates: R(t) of the methods that have one.
-        searches: how each schedule was searched.
+        searches: history of each search.
     """
 
     noise: str
@@ -91,29 +104,28 @@ class Setting:
     test: tuple[Curve, ...]
     precision: tuple[Curve, ...]
     keep_rates: tuple[Curve, ...]
-    searches: tuple[SearchStory, ...]
+    searches: tuple[SearchHistory, ...]
 
     @property
     def title(self) -> str:
-        """The noise in plain words."""
+        """The noise setting as a title."""
         return noise_title(self.noise)
 
 
 @dataclass(frozen=True, eq=False)
 class RunNumbers:
-    """Everything a report says of a run, but for the verdicts on its labels.
+    """All numbers of a run except those of its label audit.
 
     Attributes:
         name: of the directory.
-        command: what made it.
-        config: its configuration.
-        evaluated_on: the part its accuracies are of, "test" or "valid".
-        validation: "clean", "noisy" or "relabelled"; "" where the run does not say yet.
-        samples: how many in each part.
+        command: that made the run.
+        config: contents of its configuration.
+        evaluated_on: the part its accuracies refer to, "test" or "valid".
+        validation: "clean", "noisy" or "relabelled"; "" if unknown yet.
+        samples: number of samples in each part.
         settings: one for each noise setting.
-        finished: whether there is a result.
-        place: where it ran and for how long; "" where the run does not say yet.
-        left_out: methods that took no part, with the reason.
+        device_and_time: device and duration; "" if unknown yet.
+        left_out: methods that were not compared, with the reason.
     """
 
     name: str
@@ -123,25 +135,23 @@ class RunNumbers:
     validation: str
     samples: Mapping[str, int]
     settings: tuple[Setting, ...]
-    finished: bool
-    place: str
+    device_and_time: str
     left_out: tuple[str, ...]
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What was asked for."""
+        """The options of the command."""
         found: Mapping[str, Any] = self.config["options"]
         return found
 
 
 def read_numbers(run: Run) -> RunNumbers:
-    """Read a run, finished or not."""
+    """Read the numbers of a run, finished or not."""
     config = run.read_json(CONFIG)
     result = run.read_json(RESULT) if (run.path / RESULT).exists() else {}
     try:
         read = _compared if config["command"] == "compare" else _trained
         settings, evaluated_on = read(run, config, result)
-        seconds = f"{_duration(result['seconds'])} on {result['device']}" if result else ""
         return RunNumbers(
             name=run.path.resolve().name,
             command=config["command"],
@@ -150,8 +160,7 @@ def read_numbers(run: Run) -> RunNumbers:
             validation=result.get("validation", ""),
             samples=result.get("samples", {}),
             settings=settings,
-            finished=bool(result),
-            place=seconds,
+            device_and_time=f"{result['device']}, {_duration(result['seconds'])}" if result else "",
             left_out=tuple(f"{display_name(one['method'])}: {one['reason']}" for one in result.get("left_out", ())),
         )
     except (KeyError, TypeError, AttributeError) as problem:
@@ -169,18 +178,16 @@ def _duration(seconds: float) -> str:
 
 def _trained(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[tuple[Setting, ...], str]:
     evaluated_on = "test" if "test" in result.get("samples", {}) else "valid"
-    methods, curves = result.get("methods", []), run.read_arrays(CURVES)
-    told = result.get("noise_rate", config.get("noise_rate"))
-    searches = (search_story(run, config, config["study"], ""),) if config["command"] == "search" else ()
+    rows, curves = result.get("methods", []), run.read_arrays(CURVES)
     setting = Setting(
         noise=config["options"]["noise"],
-        noise_rate=told,
-        scores=tuple(_score(row, evaluated_on) for row in methods),
-        validation=_curves(methods, curves, "accuracy_valid"),
-        test=_curves(methods, curves, "accuracy_test"),
-        precision=_curves(methods, curves, "label_precision"),
-        keep_rates=_keep_rates(run, config, methods, curves),
-        searches=searches,
+        noise_rate=result.get("noise_rate", config.get("noise_rate")),
+        scores=tuple(_score(row, evaluated_on) for row in rows),
+        validation=_curves(rows, curves, "accuracy_valid"),
+        test=_curves(rows, curves, "accuracy_test"),
+        precision=_curves(rows, curves, "label_precision"),
+        keep_rates=_keep_rates(run, config, rows, curves),
+        searches=(search_history(run, config, config["study"], ""),) if config["command"] == "search" else (),
     )
     return (setting,), evaluated_on
 
@@ -189,21 +196,21 @@ def _name(row: Mapping[str, Any]) -> str:
     return display_name(row["method"]) if row["name"] == row["method"] else str(row["name"])
 
 
-def _look(row: Mapping[str, Any]) -> str:
-    return "s2e" if row["name"] == FOUND else str(row["method"])
+def _method(row: Mapping[str, Any]) -> str:
+    return SEARCHED if row.get("searched") else str(row["method"])
 
 
 def _score(row: Mapping[str, Any], evaluated_on: str) -> Score:
     part, diverged = row[evaluated_on], int(row["diverged"])
     precision = row["label_precision"]
-    return Score(_name(row), _look(row), part[LAST], None, part["best_epoch"], precision, 1, diverged)
+    return Score(_name(row), _method(row), part[LAST], None, part["best_epoch"], precision, 1, diverged)
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats], quantity: str) -> tuple[Curve, ...]:
     """Return a quantity of the methods for which it is known."""
     found = [(row, arrays.get(f"{row['name']}/{quantity}")) for row in rows]
     return tuple(
-        Curve(_name(row), _look(row), values)
+        Curve(_name(row), _method(row), values)
         for row, values in found
         if values is not None and np.isfinite(values).any()
     )
@@ -212,15 +219,14 @@ def _curves(rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats], qua
 def _keep_rates(
     run: Run, config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats]
 ) -> tuple[Curve, ...]:
-    """Return R(t): of the run's own method as written, of those beside it as the share they were trained on."""
-    if not (run.path / SCHEDULE).exists() or not _has_keep_rate(config["options"]["method"]):
+    """Return R(t): of the run's own method from its schedule, of the baselines from the share they were trained on."""
+    method = config["options"]["method"]
+    if not (run.path / SCHEDULE).exists() or not _has_keep_rate(method):
         return ()
-    own = {"name": FOUND, "method": config["options"]["method"]}
-    if config["command"] == "train":
-        own["name"] = own["method"]
-    beside = [row for row in rows if row["name"] != own["name"] and _has_keep_rate(row["method"])]
+    own = SEARCHED if config["command"] == "search" else method
+    baselines = [row for row in rows if _method(row) != own and _has_keep_rate(row["method"])]
     schedule = np.array(run.read_json(SCHEDULE)["keep_rates"], dtype=np.float64)
-    return (*_curves(beside, arrays, "kept"), Curve(_name(own), _look(own), schedule))
+    return (*_curves(baselines, arrays, "kept"), Curve(display_name(own), own, schedule))
 
 
 def _has_keep_rate(method: str) -> bool:
@@ -233,25 +239,24 @@ def _has_keep_rate(method: str) -> bool:
 def _compared(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[tuple[Setting, ...], str]:
     outcomes = FinishedTrainings.of(run).outcomes
     methods = list(dict.fromkeys(row["method"] for row in result.get("summary", ())))
-    methods += [one.method for one in outcomes if one.method not in methods]
-    outcomes = sorted(outcomes, key=lambda one: (methods.index(one.method), one.seed))
+    methods += [outcome.method for outcome in outcomes if outcome.method not in methods]
+    outcomes = sorted(outcomes, key=lambda outcome: (methods.index(outcome.method), outcome.seed))
     evaluated_on = outcomes[0].evaluated_on if outcomes else "valid"
-    noises = config["options"]["noises"]
-    searched = [(one["noise"], one["method"]) for one in result.get("search", ())]
+    searches = [(search["noise"], search["method"]) for search in result.get("search", ())]
     settings = []
-    for noise in noises:
-        own = [one for one in outcomes if one.noise == noise]
-        stories = [
-            search_story(run, config, f"{config['study']}/{noise}/{method}", display_name(method))
-            for about, method in searched
-            if about == noise
+    for noise in config["options"]["noises"]:
+        own = [outcome for outcome in outcomes if outcome.noise == noise]
+        histories = [
+            search_history(run, config, f"{config['study']}/{noise}/{method}", display_name(method))
+            for searched_noise, method in searches
+            if searched_noise == noise
         ]
-        settings.append(_setting(noise, config["noise_rates"].get(noise), own, evaluated_on, stories))
+        settings.append(_setting(noise, config["noise_rates"].get(noise), own, evaluated_on, histories))
     return tuple(settings), evaluated_on
 
 
 def _setting(
-    noise: str, rate: float | None, outcomes: Sequence[Outcome], evaluated_on: str, stories: Sequence[SearchStory]
+    noise: str, rate: float | None, outcomes: Sequence[Outcome], evaluated_on: str, histories: Sequence[SearchHistory]
 ) -> Setting:
     def curves(quantity: str) -> tuple[Curve, ...]:
         return tuple(
@@ -267,7 +272,7 @@ def _setting(
         scores=tuple(
             Score(
                 name=display_name(row["method"]),
-                look=row["method"],
+                method=row["method"],
                 accuracy=row[LAST]["mean"],
                 deviation=row[LAST]["std"],
                 best=row["best_epoch"]["mean"],
@@ -284,5 +289,5 @@ def _setting(
             Curve(", ".join(map(display_name, curve.methods)), curve.methods[0], curve.keep_rates)
             for curve in keep_rate_curves(outcomes)
         ),
-        searches=tuple(stories),
+        searches=tuple(histories),
     )

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts and filters the galleries. Without it all samples are shown, the most doubtful first.
+// Sorts and filters the galleries. Without scripts, all samples are shown, most doubtful first.
 document.querySelectorAll("[data-gallery]").forEach(function (gallery) {
   const body = gallery.querySelector("tbody");
   const heads = Array.from(gallery.querySelectorAll("th[data-key]"));
@@ -35,5 +35,5 @@ document.querySelectorAll("[data-gallery]").forEach(function (gallery) {
   });
   filters.forEach(function (select) { select.addEventListener("change", filter); });
   gallery.querySelector("[data-controls]").hidden = false;
-  filter();  // a browser may have kept a choice from before
+  filter();  // a browser may restore an earlier selection
 });

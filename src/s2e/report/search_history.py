@@ -1,0 +1,202 @@
+"""The history of a search: its trials against their cost, and how the spread of its schedules decreased.
+
+The spread is defined for every sampler: the points of consecutive trials are decoded to schedules, and their standard
+deviation describes the sampler's distribution at that time.
+
+Letters: n trials, D dimensions of the space, T epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import sqlalchemy
+import sqlalchemy.exc
+from numpy.typing import NDArray
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from s2e.errors import first_line
+from s2e.runs.directory import Run
+from s2e.schedules.spaces import space
+from s2e.studies.trials import FINISHED, VALIDATION_ACCURACY
+
+Floats = NDArray[np.float64]
+
+MIN_GROUP_SIZE = 4
+"""Fewer schedules give a poor estimate of the spread: smaller generations are grouped."""
+
+CONNECT_TIMEOUT_SECONDS = 10
+"""Timeout for the server of a study."""
+
+_DRIVERS_WITH_TIMEOUT = ("psycopg2", "psycopg", "pymysql", "mysqldb")
+"""Database drivers with the argument `connect_timeout`, in seconds."""
+
+
+@dataclass(frozen=True)
+class FinishedTrial:
+    """A finished trial.
+
+    Attributes:
+        number: its number in the study.
+        cost: of the search up to and including this trial, in full trainings.
+        accuracy: last validation accuracy.
+        pruned: whether its training was stopped early.
+    """
+
+    number: int
+    cost: float
+    accuracy: float
+    pruned: bool
+
+
+@dataclass(frozen=True, eq=False)
+class TrialGroup:
+    """The schedules of one generation or of several consecutive ones.
+
+    Attributes:
+        first: number of the first generation, from 1.
+        last: number of the last generation.
+        schedules: (n, T).
+    """
+
+    first: int
+    last: int
+    schedules: Floats
+
+    @property
+    def generations(self) -> str:
+        """The numbers of the generations."""
+        return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+
+    @property
+    def title(self) -> str:
+        """The generations as a title."""
+        return f"Generation{'' if self.first == self.last else 's'} {self.generations}"
+
+    @property
+    def mean(self) -> Floats:
+        """(T,) mean over the group."""
+        return np.asarray(self.schedules.mean(axis=0))
+
+    @property
+    def deviation(self) -> Floats:
+        """(T,) standard deviation over the group."""
+        return np.asarray(self.schedules.std(axis=0))
+
+    @property
+    def spread(self) -> float:
+        """Root mean square of the deviation over the epochs: sqrt(1/T Σ_t σ(t)²)."""
+        return float(np.sqrt((self.deviation**2).mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class SearchHistory:
+    """The history of one search.
+
+    Attributes:
+        title: name of the searched method in a comparison; "" elsewhere.
+        trials: finished trials, in order.
+        selected: number of the trial with the selected schedule; None if none is selected yet.
+        groups: schedules of consecutive trials, in order.
+        problem: why the history is unavailable; "" if it is available.
+    """
+
+    title: str
+    trials: tuple[FinishedTrial, ...] = ()
+    selected: int | None = None
+    groups: tuple[TrialGroup, ...] = ()
+    problem: str = ""
+
+    @property
+    def best_so_far(self) -> Floats:
+        """(n,) best accuracy of a complete trial so far; NaN before the first."""
+        accuracies = [np.nan if trial.pruned else trial.accuracy for trial in self.trials]
+        return np.asarray(np.fmax.accumulate(accuracies)) if accuracies else np.empty(0)
+
+    @property
+    def phases(self) -> tuple[TrialGroup, ...]:
+        """The first, the middle and the last group, without repeats."""
+        indices = sorted({0, (len(self.groups) - 1) // 2, len(self.groups) - 1}) if self.groups else []
+        return tuple(self.groups[index] for index in indices)
+
+
+def search_history(run: Run, config: Mapping[str, Any], study: str, title: str) -> SearchHistory:
+    """Read the history of a search from its study; a study that cannot be read gives a history with a problem."""
+    storage = config.get("storage") or run.storage
+    try:
+        trials = read_trials(storage, study)
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, OSError, ImportError, ValueError) as problem:
+        shown = sqlalchemy.make_url(storage).render_as_string(hide_password=True) if "://" in storage else storage
+        return SearchHistory(title, problem=f"The study at {shown} could not be read: {first_line(problem)}")
+    finished = [trial for trial in trials if trial.state in FINISHED]
+    if not finished:
+        return SearchHistory(title, problem="No trial has finished yet.")
+    options = config["options"]
+    result = run.read_json("result.json") if (run.path / "result.json").exists() else {}
+    return SearchHistory(
+        title,
+        trials=_with_costs(finished, options["epochs"]),
+        selected=_selected(result.get("search"), study),
+        groups=_groups(finished, options),
+    )
+
+
+def read_trials(storage: str, study: str) -> list[FrozenTrial]:
+    """Return the trials of a study by number, without creating a missing study or file."""
+    url = sqlalchemy.make_url(storage)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        raise FileNotFoundError("the file does not exist.")
+    arguments = {"connect_timeout": CONNECT_TIMEOUT_SECONDS} if url.get_driver_name() in _DRIVERS_WITH_TIMEOUT else {}
+    opened = RDBStorage(storage, engine_kwargs={"connect_args": arguments})
+    try:
+        trials = optuna.load_study(study_name=study, storage=opened).get_trials(deepcopy=False)
+    except KeyError:
+        raise ValueError(f"it has no study {study!r}.") from None
+    finally:
+        opened.remove_session()
+        opened.engine.dispose()
+    return sorted(trials, key=lambda trial: trial.number)
+
+
+def _selected(searches: Any, study: str) -> int | None:
+    """Return the selected trial, from the result of a search or from one of several in a comparison."""
+    if isinstance(searches, Mapping):
+        return int(searches["best_trial"])
+    for search in searches or ():
+        if study.endswith(f"/{search['noise']}/{search['method']}"):
+            return int(search["best_trial"])
+    return None
+
+
+def _with_costs(trials: Sequence[FrozenTrial], epochs: int) -> tuple[FinishedTrial, ...]:
+    cost, found = 0.0, []
+    for trial in trials:
+        by_epoch = trial.user_attrs.get(VALIDATION_ACCURACY, [])
+        cost += (len(by_epoch) or epochs) / epochs
+        pruned = trial.state == TrialState.PRUNED
+        if pruned and not by_epoch:
+            continue
+        accuracy = by_epoch[-1] if pruned else 1.0 - trial.values[0]
+        found.append(FinishedTrial(trial.number, cost, accuracy, pruned))
+    return tuple(found)
+
+
+def _groups(trials: Sequence[FrozenTrial], options: Mapping[str, Any]) -> tuple[TrialGroup, ...]:
+    """Split the trials into groups of whole generations; a last group of less than half the size joins the previous."""
+    family, size = space(options["space"]), int(options["generation_size"])
+    per_group = -(-MIN_GROUP_SIZE // size)  # generations
+    points = np.array([[trial.params[name] for name in family.names] for trial in trials])  # (n, D)
+    schedules = family.decode(points, options["epochs"])  # (n, T)
+    generations = np.array([trial.number // size for trial in trials])
+    members = [np.flatnonzero(generations // per_group == group) for group in np.unique(generations // per_group)]
+    if len(members) > 1 and 2 * len(members[-1]) < len(members[-2]):
+        members[-2:] = [np.concatenate(members[-2:])]
+    return tuple(
+        TrialGroup(int(generations[own[0]]) + 1, int(generations[own[-1]]) + 1, schedules[own]) for own in members
+    )
