@@ -69,7 +69,7 @@ from s2e.data.samples import default_share
 from s2e.engine.inference import Classifier
 from s2e.errors import InvalidInput, S2EError, UnreadableData
 from s2e.estimator.defaults import ROUNDS, batch_size_for, epochs_for
-from s2e.estimator.features import Numbers, SparseNumbers
+from s2e.estimator.features import NumberEncoder, SparseEncoder
 from s2e.runs.csv_files import csv_text
 from s2e.schedules.fixed import constant
 from s2e.seeds import derive
@@ -177,9 +177,9 @@ class PlainNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         self.n_features_in_ = X.shape[1]
         if sparse.issparse(X):
             seed = derive(self.random_state, "features") % 2**32
-            self._features: Numbers | SparseNumbers = SparseNumbers.fit(X.tocsr(), DIRECTIONS, seed)
+            self._features: NumberEncoder | SparseEncoder = SparseEncoder.fit(X.tocsr(), DIRECTIONS, seed)
         else:
-            self._features = Numbers.fit(np.asarray(X, dtype=np.float64))
+            self._features = NumberEncoder.fit(np.asarray(X, dtype=np.float64))
         inputs = self._features.encode(X)
         # S2EClassifier trains on what it has not held out, and goes by the size of that.
         samples = round(len(labels) * (1 - default_share(len(labels))))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from command_line import TINY_SEARCH, assert_refused, s2e, save
-from s2e.data.input_readers import OfArrays, OfImages, encoding_from_json
+from s2e.data.input_readers import ArrayReader, ImageReader, reader_from_json
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.runs.classifier_file import read_classifier
 from s2e.runs.directory import Run
@@ -81,7 +81,7 @@ def test_the_records_of_a_run_name_the_rows_as_their_file_does():
     records = run.read_arrays("dynamics.npz")
     assert records["ids"].tolist() == [f"sample {row}" for row in records["rows"]]
     believed = read_classifier(run).probabilities(
-        encoding_from_json(run.read_json("encoding.json")).read(Path("own.csv")).inputs
+        reader_from_json(run.read_json("encoding.json")).read(Path("own.csv")).inputs
     )
     np.testing.assert_allclose(records["probabilities"], believed[:, records["rows"]], atol=2e-3)  # half precision
 
@@ -125,10 +125,10 @@ def test_a_directory_without_a_run_and_a_run_without_a_classifier_are_refused():
 
 
 @pytest.mark.parametrize(
-    "encoding", [OfArrays((3, 4), pixels=False), OfArrays((1, 8, 8), pixels=True), OfImages(32, 3)], ids=str
+    "encoding", [ArrayReader((3, 4), pixels=False), ArrayReader((1, 8, 8), pixels=True), ImageReader(32, 3)], ids=str
 )
 def test_an_encoding_written_and_read_again_is_the_same(encoding):
-    assert encoding_from_json(encoding.to_json()) == encoding
+    assert reader_from_json(encoding.to_json()) == encoding
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_an_encoding_written_and_read_again_is_the_same(encoding):
 )
 def test_what_is_no_encoding_is_refused(written):
     with pytest.raises(UnreadableData):
-        encoding_from_json(written)
+        reader_from_json(written)
 
 
 def test_arrays_of_another_shape_or_kind_are_refused():
-    encoding = OfArrays((2, 3), pixels=False)
+    encoding = ArrayReader((2, 3), pixels=False)
     np.savez("flat.npz", X=np.arange(12.0).reshape(2, 6))  # the same numbers laid out flat will do
     assert encoding.read(Path("flat.npz")).inputs.shape == (2, 2, 3)
     np.savez("long.npz", x=np.zeros((2, 7)))
@@ -152,7 +152,7 @@ def test_arrays_of_another_shape_or_kind_are_refused():
     with pytest.raises(InvalidInput, match=r"under the key `x`, but holds images"):
         encoding.read(Path("other.npz"))
     with pytest.raises(InvalidInput, match="uint8"):
-        OfArrays((2, 3), pixels=True).read(Path("flat.npz"))
+        ArrayReader((2, 3), pixels=True).read(Path("flat.npz"))
     Path("bad.npz").write_text("nonsense")
-    with pytest.raises(UnreadableData, match="could not be read"):
+    with pytest.raises(UnreadableData, match="must be an .npz file"):
         encoding.read(Path("bad.npz"))
