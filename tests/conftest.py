@@ -18,20 +18,21 @@ from s2e.data.samples import LabelledData
 from small_studies import trust_the_machine
 from small_tasks import blobs
 
-# Tiny tensors gain nothing from more threads, lose much when the machine is busy, and round by their number.
+# Operations on tiny tensors do not gain from threads, slow down on a busy machine, and round by the number of threads.
 torch.set_num_threads(1)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Run one after the other where there is a GPU to share: some tests time it, some fill it."""
+    """Use one worker if there is a GPU: some tests time it, some fill its memory."""
     return 1 if torch.cuda.is_available() else None
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _hasty() -> Iterator[None]:
+def _fast_session() -> Iterator[None]:
+    """Spend no time on durable databases, repeated migrations and garbage collection of imported modules."""
     gc.collect()
-    gc.freeze()  # what was imported stays, and need not be looked through for garbage again and again
+    gc.freeze()
     event.listen(Engine, "connect", trust_the_machine)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pyfiles, "load_module_py", load_migrations_once(pyfiles.load_module_py))
@@ -40,14 +41,14 @@ def _hasty() -> Iterator[None]:
 
 
 def load_migrations_once(load: Callable[[str, Path], ModuleType]) -> Callable[[str, Path], ModuleType]:
-    """Read Optuna's migrations, of which each study that is opened asks but the newest, once and not for each study."""
+    """Cache Optuna's migration scripts: every opened study loads all of them to find the newest."""
     read = functools.cache(load)
     return lambda name, path: (read if Path(path).parent.name == "versions" else load)(name, path)
 
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory."""
+    """Change into an empty directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Trained populations: what is the same in two of them, and networks that are hard to train together."""
+"""Comparisons of trained populations, networks that are hard to stack, and replacements of trainers."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ import torch
 from torch import nn
 
 from s2e.engine import population
-from s2e.engine.stacked_networks import Population
+from s2e.engine.stacked_networks import StackedNetworks
 from s2e.engine.task import Trained
 from s2e.engine.training import Trainer, train_population
 from s2e.methods import METHODS
-from s2e.studies import loop
 
 ALL_METHODS = list(METHODS.values())
 
 
 def assert_same(one: Trained, other: Trained, *, exactly: bool = True) -> None:
-    assert one.state.keys() == other.state.keys()
-    for name, tensor in one.state.items():
+    """Compare states, best states, curves and dynamics: to the bit, or the first three to a tolerance."""
+    for name, tensor in _tensors(one).items():
         if exactly:
-            assert torch.equal(tensor, other.state[name]), name
+            assert torch.equal(tensor, _tensors(other)[name]), name
         else:
-            torch.testing.assert_close(tensor, other.state[name], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(tensor, _tensors(other)[name], rtol=1e-4, atol=1e-5)
+    assert _tensors(one).keys() == _tensors(other).keys()
+    tolerance = 0 if exactly else 1e-4
     for name, array in one.curves.arrays().items():
-        tolerance = 0 if exactly else 1e-4
         np.testing.assert_allclose(array, other.curves.arrays()[name], rtol=tolerance, atol=tolerance, err_msg=name)
+    if exactly:
+        for name, array in one.dynamics.arrays().items():
+            np.testing.assert_array_equal(array, other.dynamics.arrays()[name], err_msg=name)
 
 
-def only(trained: Trained, position: int) -> Trained:
-    """One member out of a population."""
-    return trained.take([position])
+def _tensors(trained: Trained) -> dict[str, torch.Tensor]:
+    return {**trained.state, **{f"best {name}": tensor for name, tensor in (trained.best_state or {}).items()}}
 
 
 def with_batch_norm_and_dropout() -> nn.Module:
@@ -38,77 +40,79 @@ def with_batch_norm_and_dropout() -> nn.Module:
 
 
 def with_batch_norm() -> nn.Module:
-    # Without a bias before the norm: its gradient is 0 but for rounding, and Adam makes whole steps of that.
+    # Without a bias before the norm: its gradient is 0 up to rounding, which Adam turns into full steps.
     return nn.Sequential(nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
 
 
 def with_convolutions() -> nn.Module:
-    """A network for samples of six features: stages like those of CIFAR-100's."""
-    stages = [(1, 20), (20, 24)]
-    layers = [
+    """A network for samples of six features, with stages like those of the CIFAR-100 network."""
+    stages = [
         nn.Sequential(
-            nn.Conv2d(one, other, 3, padding=1, bias=False), nn.BatchNorm2d(other), nn.ReLU(), nn.MaxPool2d(2)
+            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)
         )
-        for one, other in stages
+        for inputs, outputs in [(1, 20), (20, 24)]
     ]
-    return nn.Sequential(nn.Linear(6, 64), nn.Unflatten(1, (1, 8, 8)), *layers, nn.Flatten(), nn.Linear(96, 4))
+    return nn.Sequential(nn.Linear(6, 64), nn.Unflatten(1, (1, 8, 8)), *stages, nn.Flatten(), nn.Linear(96, 4))
 
 
-class Stubborn(nn.Module):
-    """A network that looks at its data in Python, which vmap does not allow."""
+class DataDependent(nn.Module):
+    """Branches in Python on its data, which neither vmap nor a CUDA graph supports, after updating buffers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(6, 4)
+        self.layers = with_batch_norm()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.layer(inputs)
+        logits: torch.Tensor = self.layers(inputs)
         return logits * 1.0 if logits.sum().item() > 0 else logits
 
 
-def train_by(module, train, patched):
-    """Have a function train what a module's trainers train; it takes what `train_population` takes."""
+def stop_after(epochs):
+    """A `stop` that stops members after a number of epochs, {index: epochs}."""
+
+    def stop(progress):
+        return [index for index in progress.indices if epochs.get(index) == progress.epoch]
+
+    return stop
+
+
+def train_with_states(task, members, monkeypatch):
+    """Train members; return their outcome and the state of all networks after every epoch."""
+    created, states = [], []
+
+    class Tracked(StackedNetworks):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            created.append(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(population, "StackedNetworks", Tracked)
+        trained = train_population(task, members, on_epoch=lambda _: states.append(created[-1].state()))
+    return trained, states
+
+
+def replace_trainer(module, train, monkeypatch):
+    """Replace the trainers of a module by a function with the signature of `train_population`."""
 
     class Replaced(Trainer):
         def train(self, members, **named):
             return train(self.task, members, **named)
 
-    patched.setattr(module, "Trainer", Replaced)
+    monkeypatch.setattr(module, "Trainer", Replaced)
 
 
-def train_searches_by(train, patched):
-    """Have a function train what searches train."""
-    train_by(loop, train, patched)
+def replace_search_trainer(train, monkeypatch):
+    """Replace the trainers of searches by a function with the signature of `train_population`."""
+    from s2e.studies import loop  # here, since tests of the engine need no studies
+
+    replace_trainer(loop, train, monkeypatch)
 
 
-def tell_before_a_search_trains(told, patched):
-    """Have a function told the task and the members whenever a search is about to train some."""
+def call_before_search_training(callback, monkeypatch):
+    """Call a function with the task and the members before each training of a search."""
 
     def train(task, members, **named):
-        told(task, members)
+        callback(task, members)
         return train_population(task, members, **named)
 
-    train_searches_by(train, patched)
-
-
-def stopping(at):
-    """Stop members after so many epochs, {place: epochs}."""
-
-    def stop(progress):
-        return [place for place in progress.indices if at.get(place) == progress.epoch]
-
-    return stop
-
-
-def trained_with_states(task, members, patched):
-    """Train members; return with them the state of all networks after every epoch."""
-    built, states = [], []
-
-    class Kept(Population):
-        def __init__(self, *arguments, **named):
-            super().__init__(*arguments, **named)
-            built.append(self)
-
-    patched.setattr(population, "Population", Kept)
-    trained = train_population(task, members, on_epoch=lambda _: states.append(built[-1].state()))
-    return trained, states
+    replace_search_trainer(train, monkeypatch)

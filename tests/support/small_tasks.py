@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from torch import nn
 
-from s2e.data.preparing import Prepared
 from s2e.data.samples import LabelledData, Splits
 from s2e.engine.task import Member, Task
 from s2e.methods import Method, Need
-from s2e.workflows.entrants import Setting
+
+if TYPE_CHECKING:
+    from s2e.workflows.entrants import Setting
 
 TRANSITION = np.eye(4) * 0.7 + np.roll(np.eye(4), 1, axis=1) * 0.3
-"""What `blobs` does to its labels; for methods that need it."""
+"""Transition matrix of the labels of `blobs`, for methods that need one."""
 
 
 def blobs(
     samples: int = 192, classes: int = 4, features: int = 6, *, wrong: float = 0.3, seed: int = 0
 ) -> LabelledData:
-    """Gaussian clusters, a share of them mislabelled."""
+    """Gaussian clusters, one per class, with a share of wrong labels."""
     generator = np.random.default_rng(seed)
     clean = generator.permutation(np.arange(samples) % classes).astype(np.int64)
     centres = np.random.default_rng(99).normal(size=(classes, features)) * 2
@@ -43,6 +46,9 @@ def member(keep: float = 0.7, *, seed: int = 0, epochs: int = 4, **changes: obje
 
 
 def setting(noise_rate: float | None = 0.3, validation: str = "clean", shape: tuple[int, ...] = (6,)) -> Setting:
-    """A noise setting of a comparison, on next to no data."""
+    """A noise setting of a comparison, with four samples."""
+    from s2e.data.preparing import Prepared  # here, since tests of the engine need neither
+    from s2e.workflows.entrants import Setting
+
     part = LabelledData(np.zeros((4, *shape), dtype=np.float32), np.arange(4) % 2, ("a", "b"))
     return Setting("pair:0.3", 0, Prepared(Splits(part, part, None), validation, noise_rate))

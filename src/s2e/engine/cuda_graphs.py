@@ -1,6 +1,6 @@
-"""A function on fixed device tensors, compiled where that pays, and replayed as a CUDA graph.
+"""Functions on fixed device tensors, optionally compiled, captured as CUDA graphs and replayed.
 
-Everything a graph reads must stay referenced for as long as it replays.
+Everything a graph reads must stay referenced as long as it is replayed.
 """
 
 from __future__ import annotations
@@ -20,25 +20,29 @@ from s2e.errors import first_line
 log = logging.getLogger(__name__)
 
 WARM_UP_RUNS = 3
-"""Runs before capture, so that libraries choose their kernels and allocate what they keep."""
+"""Eager runs before capture, in which libraries choose their kernels and allocate their workspaces."""
 
 
-class Replayed:
-    """A function of no arguments that works on fixed device tensors, run eagerly a few times, then as a CUDA graph.
+class CapturedFunction:
+    """A function without arguments on fixed device tensors: run eagerly a few times, then replayed as a CUDA graph.
 
     Args:
-        function: what to run.
-        fuse: asked after the first run; compile the function before it is captured.
-        at_once: runs in the longer of two graphs: between graphs the device waits for a moment.
+        function: the function.
+        should_compile: called after the first run; True compiles the function before it is captured.
+        runs_per_graph: runs in the longer of two graphs; the device idles for a moment between graphs.
     """
 
     def __init__(
-        self, function: Callable[[], None], *, fuse: Callable[[], bool] = lambda: False, at_once: int = 1
+        self,
+        function: Callable[[], None],
+        *,
+        should_compile: Callable[[], bool] = lambda: False,
+        runs_per_graph: int = 1,
     ) -> None:
-        self._function, self._fuse, self._at_once = function, fuse, at_once
+        self._function, self._should_compile, self._runs_per_graph = function, should_compile, runs_per_graph
         self._eager_runs = 0
         self._capturable = True
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by the runs in it
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by the number of runs
         self._stream = _capture_stream(torch.cuda.current_device())
 
     @property
@@ -47,7 +51,7 @@ class Replayed:
         return bool(self._graphs)
 
     def __call__(self, times: int = 1) -> None:
-        """Run the function so many times."""
+        """Run the function `times` times."""
         while times > 0:
             if not self._graphs and self._capturable and self._eager_runs >= WARM_UP_RUNS:
                 self._capture()
@@ -64,80 +68,80 @@ class Replayed:
             torch.cuda.reset_peak_memory_stats()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            if self._eager_runs == 1 and self._fuse():
-                self._function = _Fused(self._function)
+            if self._eager_runs == 1 and self._should_compile():
+                self._function = CompiledFunction(self._function)
             else:
                 self._function()
         torch.cuda.current_stream().wait_stream(self._stream)
         self._eager_runs += 1
 
     def _capture(self) -> None:
-        """Capture the function, or find out that it has to go on without."""
+        """Capture the function; if that fails, it keeps running eagerly."""
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         if not room_to_capture():
-            self._give_up("too little memory is left for one")
+            self._disable_capture("too little free memory")
             return
-        pool = torch.cuda.graph_pool_handle()  # for all graphs: they never run at the same time
+        pool = torch.cuda.graph_pool_handle()  # shared by all graphs: they never run at the same time
         try:
-            with _nothing_collected():
-                self._graphs = {runs: self._captured(runs, pool) for runs in sorted({1, self._at_once})}
+            with _garbage_collection_disabled():
+                self._graphs = {runs: self._graph_of(runs, pool) for runs in sorted({1, self._runs_per_graph})}
         except RuntimeError as problem:
-            self._give_up(first_line(problem))
+            self._disable_capture(first_line(problem))
             torch.cuda.synchronize()
 
-    def _captured(self, runs: int, pool: Any) -> torch.cuda.CUDAGraph:
+    def _graph_of(self, runs: int, pool: Any) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=self._stream):
             for _ in range(runs):
                 self._function()
         return graph
 
-    def _give_up(self, reason: str) -> None:
-        log.warning("this step cannot be captured as a CUDA graph (%s); running it step by step", reason)
+    def _disable_capture(self, reason: str) -> None:
+        log.warning("this step cannot be captured as a CUDA graph (%s); running it eagerly", reason)
         self._capturable = False
 
 
-class _Fused:
-    """A function that is traced when it is made, which runs it once, and compiled when it is first called.
+class CompiledFunction:
+    """A function that is run once and traced on construction, and compiled on its first call.
 
-    Where one or the other cannot be done, it goes on as it is.
+    If tracing or compiling fails, the plain function is used.
     """
 
     def __init__(self, function: Callable[[], None]) -> None:
-        from s2e.engine.compiled.trace import fused  # the compiler takes a second to load, and not everyone needs it
+        from s2e.engine.compiled.trace import compile_function  # the compiler takes a second to import
 
-        self._plain = self._fast = function
+        self._plain = self._compiled = function
         self._tried = False
-        with self._or_plain():
-            self._fast = fused(function)
+        with self._plain_on_failure():
+            self._compiled = compile_function(function)
 
     def __call__(self) -> None:
         """Run the function once."""
         if self._tried:
-            self._fast()
+            self._compiled()
             return
-        with self._or_plain():
-            self._fast()
+        with self._plain_on_failure():
+            self._compiled()
             self._tried = True
         if not self._tried:
             self._tried = True
-            self._fast()
+            self._compiled()
 
     @contextmanager
-    def _or_plain(self) -> Iterator[None]:
+    def _plain_on_failure(self) -> Iterator[None]:
         try:
             yield
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
-            log.warning("this step cannot be compiled (%s); going on without", first_line(problem))
-            self._fast = self._plain
+            log.warning("this step cannot be compiled (%s); running it without", first_line(problem))
+            self._compiled = self._plain
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Keep the garbage collector away while capturing: what it collects may be an earlier graph with its memory."""
+def _garbage_collection_disabled() -> Iterator[None]:
+    """Disable the garbage collector during a capture: it might free an earlier graph with its memory."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -149,5 +153,5 @@ def _nothing_collected() -> Iterator[None]:
 
 @cache
 def _capture_stream(device: int) -> torch.cuda.Stream:
-    """One stream for all captures on a device: the libraries keep a workspace for every stream they have ever seen."""
+    """Return the stream of all captures on a device: libraries keep a workspace for every stream they have seen."""
     return torch.cuda.Stream(device)

@@ -1,6 +1,6 @@
-"""What a training leaves behind: curves by epoch, and the dynamics of every sample that a label audit needs.
+"""Records of a training: curves by epoch, and the dynamics of every sample, from which labels are audited.
 
-Letters: P members, M networks in a member, T epochs, N samples, B batch, S stretches of epochs.
+Letters: P members, M networks in a member, T epochs, N samples, I epoch intervals.
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-STRETCHES = 10
-"""Resolution in time of the per-sample losses: training is cut into this many equal stretches of epochs."""
+EPOCH_INTERVALS = 10
+"""Resolution in time of per-sample losses: a training is divided into this many equal intervals of epochs."""
 
 LAST_EPOCHS = 10
-"""Accuracies are judged by their mean over this many last epochs, not by one lucky epoch."""
+"""Accuracies are reported as means over this many last epochs, not of a single epoch."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What happened by epoch; every array is (P, T), means over the networks of a member and the batches of an epoch.
+    """Curves of P members over T epochs.
+
+    Values are means over the networks of a member. They are NaN for epochs that a stopped member was not trained.
 
     Attributes:
-        loss: the minimised loss.
-        train_accuracy: accuracy on the given (noisy) training labels, as the epoch went.
-        kept: share of the samples trained on.
-        label_precision: share of correctly labelled samples among those trained on; NaN where true labels are unknown.
-        accuracy: accuracy on each data set evaluated after every epoch, by its name.
-        diverged: (P,) members whose loss stopped being finite.
-        epochs: (P,) epochs trained; fewer than T for a member that was stopped, whose curves are NaN from there on.
+        loss: (P, T) float64, the minimised loss, mean over the batches of the epoch.
+        train_accuracy: (P, T) float64, accuracy on the given (possibly wrong) training labels, measured on each batch
+            before its step.
+        kept: (P, T) float64, share of the samples in the batches that were trained on.
+        label_precision: (P, T) float64, share of correctly labelled samples among those trained on; NaN if the true
+            labels are unknown or no sample was trained on.
+        accuracy: {name: (P, T) float64}, accuracy on each evaluated data set after the epoch.
+        diverged: (P,) bool, whether the loss has ever been infinite or NaN.
+        epochs: (P,) int64, epochs trained; less than T for stopped members.
     """
 
     loss: NDArray[np.float64]
@@ -43,7 +47,7 @@ class Curves:
 
     @classmethod
     def empty(cls, members: int, epochs: int, evaluated: Iterable[str]) -> Curves:
-        """Return curves to be filled in, NaN everywhere."""
+        """Return curves to be filled in: NaN everywhere, 0 epochs, not diverged."""
 
         def blank() -> NDArray[np.float64]:
             return np.full((members, epochs), np.nan)
@@ -54,18 +58,18 @@ class Curves:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Curves]) -> Curves:
-        """Join the curves of chunks along the members."""
-        joined: dict[str, Any] = {}
+        """Concatenate curves along the members."""
+        concatenated: dict[str, Any] = {}
         for item in fields(cls):
             values = [getattr(part, item.name) for part in parts]
             if item.name == "accuracy":
-                joined[item.name] = {name: np.concatenate([value[name] for value in values]) for name in values[0]}
+                concatenated[item.name] = {name: np.concatenate([value[name] for value in values]) for name in values[0]}
             else:
-                joined[item.name] = np.concatenate(values)
-        return cls(**joined)
+                concatenated[item.name] = np.concatenate(values)
+        return cls(**concatenated)
 
     def take(self, members: NDArray[np.int64]) -> Curves:
-        """Return the curves of some members, in this order."""
+        """Return the curves of some members, in the given order."""
         taken: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -76,27 +80,30 @@ class Curves:
         return Curves(**taken)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as named arrays, ready for `np.savez`."""
+        """Return all arrays by name, for `np.savez`."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "accuracy"}
         return {**plain, **{f"accuracy_{name}": curve for name, curve in self.accuracy.items()}}
 
     def last(self, name: str) -> NDArray[np.float64]:
-        """Return the mean accuracy over the last epochs trained on a data set, (P,); 0 for members that diverged."""
+        """Return the mean accuracy on a data set over the last epochs trained, (P,); 0 for members that diverged."""
         epoch = np.arange(self.accuracy[name].shape[1])
-        counts = (epoch < self.epochs[:, None]) & (epoch >= self.epochs[:, None] - LAST_EPOCHS)  # (P, T)
-        mean = np.where(counts, self.accuracy[name], 0.0).sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
+        last = (epoch < self.epochs[:, None]) & (epoch >= self.epochs[:, None] - LAST_EPOCHS)  # (P, T)
+        mean = np.where(last, self.accuracy[name], 0.0).sum(axis=1) / np.maximum(last.sum(axis=1), 1)
         return np.where(self.diverged, 0.0, mean)
 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """How training went for every sample, summed over the networks of a member.
+    """What happened to each of N training samples in the training of P members.
+
+    Counts and sums are over the networks of a member. Sample n was in a batch `seen[:, n].sum()` times, so a member of
+    M networks has M times as many observations of it.
 
     Attributes:
-        seen: (S, N) epochs of each stretch in which the sample was in a batch; the same for all members.
-        kept: (P, N) times it was trained on; with two networks, chosen by the peer, so up to twice as often as seen.
-        agreed: (P, N) times a network predicted its given label, just before training on the batch.
-        loss: (P, S, N) its loss, summed over the networks and the epochs of a stretch.
+        seen: (I, N) int64, epochs of each epoch interval in which the sample was in a batch; the same for all members.
+        kept: (P, N) float32, number of times a network was trained on the sample.
+        agreed: (P, N) float32, number of times a network predicted the given label, just before the step.
+        loss: (P, I, N) float32, loss of the sample, summed over networks and the epochs of an interval.
     """
 
     seen: NDArray[np.int64]
@@ -106,14 +113,14 @@ class Dynamics:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Dynamics]) -> Dynamics:
-        """Join the dynamics of chunks along the members; what all members share is taken once."""
-        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kept", "agreed", "loss")}
-        return cls(seen=parts[0].seen, **joined)
+        """Concatenate dynamics along the members; `seen`, which all members share, is that of the first part."""
+        concatenated = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kept", "agreed", "loss")}
+        return cls(seen=parts[0].seen, **concatenated)
 
     def take(self, members: NDArray[np.int64]) -> Dynamics:
-        """Return the dynamics of some members, in this order."""
+        """Return the dynamics of some members, in the given order."""
         return Dynamics(self.seen, self.kept[members], self.agreed[members], self.loss[members])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as named arrays, ready for `np.savez`."""
+        """Return all arrays by name, for `np.savez`."""
         return {item.name: getattr(self, item.name) for item in fields(self)}

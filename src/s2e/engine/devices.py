@@ -1,4 +1,4 @@
-"""Names of devices."""
+"""Devices by name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 from s2e.errors import InvalidInput
 
 
-def device_of(name: str) -> torch.device:
-    """Return the device of this name; "auto" takes the GPU where there is one."""
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a name, after a test that it works; "auto" is the GPU if there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

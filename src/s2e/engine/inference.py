@@ -1,4 +1,4 @@
-"""."""
+"""Predictions of trained networks."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from numpy.typing import NDArray
 from torch import nn
 
 from s2e.engine.batches import scaled
-from s2e.engine.stacked_networks import Population
+from s2e.engine.evaluation import ROWS_PER_BATCH
+from s2e.engine.stacked_networks import StackedNetworks
 from s2e.engine.task import Task
 from s2e.errors import InvalidInput
 
-PREDICTED_ROWS = 1 << 16
-"""Samples times networks in one batch of predictions."""
+SAMPLES_PER_BATCH = 4096
+"""Samples in one forward pass of a classifier."""
 
 
 @torch.no_grad()
 def predictions(
     task: Task, state: Mapping[str, torch.Tensor], inputs: NDArray[Any] | None = None
 ) -> NDArray[np.float32]:
-    """Return the class probabilities of trained networks, {name: (R, ...)}, for inputs (N, ...), (R, N, C).
+    """Return the class probabilities of R trained networks, (R, N, C), computed on the task's device.
 
-    Without inputs, for those that are trained on.
+    Args:
+        task: gives network and device.
+        state: weights and buffers, {name: (R, ...)}.
+        inputs: (N, ...); None for the training inputs of the task.
     """
     count = len(next(iter(state.values())))
-    population = Population(task.network, [0] * count, task.device, vectorize=task.vectorize)
-    population.load(state)
-    given = torch.from_numpy(task.train.inputs if inputs is None else inputs)
-    parts = [
-        population.forward(scaled(part.to(task.device)), training=False).softmax(dim=-1).cpu()
-        for part in given.split(max(1, PREDICTED_ROWS // count))
+    networks = StackedNetworks(task.network, [0] * count, task.device, vectorize=task.vectorize)
+    networks.load(state)
+    samples = torch.from_numpy(task.train.inputs if inputs is None else inputs)
+    probabilities = [
+        networks.forward(scaled(batch.to(task.device)), training=False).softmax(dim=-1).cpu()
+        for batch in samples.split(max(1, ROWS_PER_BATCH // count))
     ]
-    return torch.cat(parts, dim=1).numpy()
-
-
-ROWS_AT_ONCE = 4096
-"""Samples in one batch of predictions."""
+    return torch.cat(probabilities, dim=1).numpy()
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """The networks of one trained member, which predict together.
+    """The networks of one trained member.
 
     Attributes:
-        networks: M modules in evaluation mode.
+        networks: M modules in evaluation mode, on the CPU.
         class_names: C names, in the order of the outputs.
-        sample_shape: of one input.
+        sample_shape: shape of one input.
     """
 
     networks: tuple[nn.Module, ...]
@@ -59,14 +59,14 @@ class Classifier:
 
     @torch.no_grad()
     def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Return every network's class probabilities, (M, N, C), of inputs as `LabelledData` holds them."""
+        """Return the class probabilities of each network, (M, N, C), for inputs (N, ...) uint8 or float32."""
         if tuple(inputs.shape[1:]) != self.sample_shape:
             raise InvalidInput(
                 f"`inputs` must be samples of shape {self.sample_shape}, as in training, but got {inputs.shape[1:]}."
             )
-        parts = [
-            torch.stack([network(scaled(part)).softmax(dim=-1) for network in self.networks])
-            for part in torch.from_numpy(np.ascontiguousarray(inputs)).split(ROWS_AT_ONCE)
+        batches = [
+            torch.stack([network(scaled(batch)).softmax(dim=-1) for network in self.networks])
+            for batch in torch.from_numpy(np.ascontiguousarray(inputs)).split(SAMPLES_PER_BATCH)
         ]
-        together: NDArray[np.float32] = torch.cat(parts, dim=1)[..., : len(self.class_names)].numpy()
-        return together
+        probabilities: NDArray[np.float32] = torch.cat(batches, dim=1)[..., : len(self.class_names)].numpy()
+        return probabilities

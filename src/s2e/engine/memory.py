@@ -1,30 +1,36 @@
-"""What fits a device: members at once, a captured step; and whether a network is small enough for a core of its own."""
+"""Memory of a device: how many members fit, and whether a step can be captured."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
+from s2e.engine.batches import scaled
+from s2e.engine.recorder import bytes_per_member
+from s2e.engine.task import Member, Task
+from s2e.methods import Method, Need
 from s2e.networks.factories import Factory
 
+log = logging.getLogger(__name__)
+
 USABLE_SHARE = 0.8
-"""Share of the free memory a population may plan with."""
+"""Share of the free memory that a population may use."""
 TENSORS_PER_PARAMETER = 4
 """The weight, its gradient, and Adam's two moments."""
 TEMPORARIES = 2
-"""Activations are counted this often: once kept, once for the gradients that pass through them."""
+"""Factor on the bytes of activations: those kept, and the gradients that pass through them."""
 PROBE_SAMPLES = 8
-ROOM_TO_CAPTURE = 1.5
-"""Times the memory of a run that must be free before it is captured."""
-SMALL_FLOPS = 2e7
-"""A forward pass of fewer floating-point operations is not worth sharing; the MLP on MNIST has 5e7."""
+"""Samples of the forward pass in which activations are counted."""
+CAPTURE_FACTOR = 1.5
+"""Multiple of the memory of a run that must be free before it is captured."""
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the bytes free on the device, or None where the system does not tell."""
+    """Return the free bytes of a device, or None if the system does not report them."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "cpu" and "SC_AVPHYS_PAGES" in os.sysconf_names:
@@ -33,7 +39,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def network_bytes(network: Factory, batch: Tensor) -> int:
-    """Return the bytes one network needs to train on a batch (B, ...) of float inputs on the CPU."""
+    """Return the bytes that one network needs to train on a batch (B, ...) of float inputs on the CPU."""
     with torch.random.fork_rng(devices=[]):
         module = network()
         weights = sum(p.numel() * p.element_size() for p in module.parameters())
@@ -47,38 +53,44 @@ def network_bytes(network: Factory, batch: Tensor) -> int:
 
         probe = batch[:PROBE_SAMPLES]
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            output = module(probe)  # held, so that no storage is reused while counting
+            output = module(probe)  # referenced, so that no storage is reused while counting
         kept[output.data_ptr()] = output.numel() * output.element_size()
     per_sample = sum(kept.values()) / len(probe)
     return int(TENSORS_PER_PARAMETER * weights + TEMPORARIES * per_sample * len(batch))
 
 
-def small_on_a_cpu(network: Factory, batch: Tensor) -> bool:
-    """Tell whether the operations of a network on a batch (B, ...) are too short to be shared by the cores of a CPU.
-
-    A network that draws random numbers counts as large: torch has one stream of them, which threads would share.
-    """
-    with torch.random.fork_rng(devices=[]):
-        module = network()
-        before = torch.get_rng_state()
-        with FlopCounterMode(display=False) as counted:
-            module(batch)
-        draws = not torch.equal(before, torch.get_rng_state())
-    return counted.get_total_flops() < SMALL_FLOPS and not draws
-
-
 def members_that_fit(member_bytes: int, device: torch.device, members: int) -> int:
-    """Return how many of the members can be trained at once, at least one."""
+    """Return how many of the members can be trained together, at least one."""
     free = free_memory(device)
     if free is None:
         return members
     return max(1, min(members, int(USABLE_SHARE * free) // max(1, member_bytes)))
 
 
-def room_to_capture() -> bool:
-    """Tell whether the memory a run has needed for itself is free once more: what is captured has a pool of its own.
+def chunk_size(task: Task, members: Sequence[Member]) -> int:
+    """Return how many members to train together, by the memory that networks and records of the largest one need."""
+    passes = max(_passes_in_memory(task.method_of(member)) for member in members)
+    needed = passes * network_bytes(task.network, probe_batch(task)) + bytes_per_member(len(task.train))
+    size = members_that_fit(needed, task.device, len(members))
+    if size < len(members):
+        log.warning("%d members do not fit the memory together; training %d at a time", len(members), size)
+    return size
 
-    To be asked beforehand: a capture that runs out of memory leaves the allocator in a state it does not recover from.
+
+def probe_batch(task: Task) -> Tensor:
+    """Return a batch of training inputs (B, ...) on which to measure a network."""
+    return scaled(torch.from_numpy(task.train.inputs[: task.batch_size]))
+
+
+def room_to_capture() -> bool:
+    """Return whether the memory that a run has needed is free a second time: a captured graph has its own pool.
+
+    To be called before a capture: one that runs out of memory leaves torch's allocator in a broken state.
     """
     needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
-    return torch.cuda.mem_get_info()[0] >= ROOM_TO_CAPTURE * needed
+    return torch.cuda.mem_get_info()[0] >= CAPTURE_FACTOR * needed
+
+
+def _passes_in_memory(method: Method) -> int:
+    """Return the forward passes that a member holds at once: one per network, and two more for clean samples."""
+    return method.networks * (3 if Need.CLEAN_SAMPLES in method.needs else 1)

@@ -1,4 +1,4 @@
-"""Adam over stacked parameters, with a learning rate for each member, and the learning-rate plan of the papers."""
+"""Adam over stacked parameters, with a learning rate for each network, and the learning-rate plan of the papers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.optim.adam import adam
 
-from s2e.engine.compiled.materialise import written_down
+from s2e.engine.compiled.materialise import materialised
+from s2e.engine.compiled.torch_internals import fused_adam_step
 
 DECAY_STARTS = 0.4
 """Share of the epochs after which the learning rate falls: epoch 80 of 200."""
+
 Rows: TypeAlias = Tensor | tuple[Tensor, ...]
-"""Something for each of G rows: a tensor (G, ...), or G tensors."""
+"""Values of G rows: one tensor (G, ...), or G tensors (...)."""
 
 Stacked: TypeAlias = tuple[Tensor, Tensor, Tensor]
-"""A parameter and its two moments, (G, ...) each."""
+"""A parameter and its first and second moment, (G, ...) each."""
 
 BETA1, BETA1_IN_DECAY, BETA2, EPSILON = 0.9, 0.1, 0.999, 1e-8
 LOG_BETA2 = math.log(BETA2)
 
 
 def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
-    """Factor on the learning rate and Adam's beta1 at an epoch: constant, then linear to 0 while beta1 is 0.1."""
+    """Return the factor on the learning rate and Adam's beta1 at an epoch.
+
+    The factor is constant, then falls linearly to 0 while beta1 is 0.1.
+    """
     start = round(DECAY_STARTS * epochs)
     if epoch < start:
         return 1.0, BETA1
@@ -34,17 +38,17 @@ def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
 
 
 class StackedAdam:
-    """Adam on tensors (G, ...) whose row g has its own learning rate, and its own count of steps.
+    """Adam on tensors (G, ...) where each row has its own learning rate and step count.
 
-    On a CPU rows are updated one by one, by torch's fused kernel. Elsewhere all are updated at once by plain operations
-    on device tensors, without a choice made on the host: a compiler makes one pass over memory of them, and what
-    changes between steps changes in place, where a captured step sees it.
+    On a CPU, rows are updated one by one with torch's fused kernel. On other devices, all rows are updated together by
+    plain operations on device tensors without branches on the host: the compiler fuses them into one pass over memory,
+    and values that change between steps are written in place, so a captured step reads the current ones.
 
     Args:
         parameters: tensors (G, ...), updated in place.
         learning_rates: G rates.
-        device: where they live.
-        at_once: update all rows at once; None chooses by the device.
+        device: device of the parameters.
+        vectorize: update all rows together; None decides by the device.
     """
 
     def __init__(
@@ -53,174 +57,170 @@ class StackedAdam:
         learning_rates: Sequence[float],
         device: torch.device,
         *,
-        at_once: bool | None = None,
+        vectorize: bool | None = None,
     ) -> None:
         self._device = device
-        self._at_once = device.type != "cpu" if at_once is None else at_once
+        self._vectorized = device.type != "cpu" if vectorize is None else vectorize
         self._rates = tuple(learning_rates)
         self._factor, self._beta1 = 1.0, BETA1
         stacked = [parameter.detach() for parameter in parameters]
         self._first_moments = [torch.zeros_like(parameter) for parameter in stacked]
         self._second_moments = [torch.zeros_like(parameter) for parameter in stacked]
-        moments = list(zip(stacked, self._first_moments, self._second_moments, strict=True))
-        self._groups: list[_AllRows] | list[_EqualRows]
-        if self._at_once:
-            self._groups = [_AllRows(moments, self._rates, device)]
+        tensors = list(zip(stacked, self._first_moments, self._second_moments, strict=True))
+        self._groups: list[_VectorizedRows] | list[_SingleRows]
+        if self._vectorized:
+            self._groups = [_VectorizedRows(tensors, self._rates, device)]
         else:
             equal = groupby(range(len(self._rates)), key=lambda row: self._rates[row])
-            self._groups = [_EqualRows(moments, list(rows), rate) for rate, rows in equal]
+            self._groups = [_SingleRows(tensors, list(rows), rate) for rate, rows in equal]
 
     def take(self, rows: Sequence[int], parameters: Sequence[Tensor]) -> StackedAdam:
-        """Return the optimizer of some of the rows, in this order; their parameters are these now."""
-        chosen = list(rows)
-        taken = StackedAdam(parameters, [self._rates[row] for row in chosen], self._device, at_once=self._at_once)
-        for mine, theirs in (
+        """Return an optimizer that continues some of the rows, in the given order, on new parameters."""
+        rows = list(rows)
+        taken = StackedAdam(parameters, [self._rates[row] for row in rows], self._device, vectorize=self._vectorized)
+        for moments, new_moments in (
             (self._first_moments, taken._first_moments),
             (self._second_moments, taken._second_moments),
         ):
-            for moment, copied in zip(mine, theirs, strict=True):
-                copied.copy_(moment[chosen])
-        steps = torch.cat([group.steps_taken() for group in self._groups])[chosen]
+            for moment, new_moment in zip(moments, new_moments, strict=True):
+                new_moment.copy_(moment[rows])
+        steps = torch.cat([group.step_counts() for group in self._groups])[rows]
         for group in taken._groups:
-            group.go_on_after(steps)
+            group.set_step_counts(steps)
         taken.plan(self._factor, self._beta1)
         return taken
 
-    def restart(self) -> None:
-        """Forget all steps, in the same tensors."""
+    def reset(self) -> None:
+        """Clear moments and step counts in place."""
         for moment in (*self._first_moments, *self._second_moments):
             moment.zero_()
         for group in self._groups:
-            group.go_on_after(torch.zeros(len(self._rates), dtype=torch.float64))
+            group.set_step_counts(torch.zeros(len(self._rates), dtype=torch.float64))
 
     def plan(self, factor: float, beta1: float) -> None:
-        """Set what holds from now on: the factor on every learning rate, and beta1."""
+        """Set the factor on every learning rate and beta1, for all later steps."""
         self._factor, self._beta1 = factor, beta1
         for group in self._groups:
             group.plan(factor, beta1)
 
     @torch.no_grad()
-    def update(self, gradients: Sequence[Rows], stepping: Tensor | None = None) -> None:
+    def update(self, gradients: Sequence[Rows], active: Tensor | None = None) -> None:
         """Take one step in place.
 
         Args:
-            gradients: for each parameter those of its G rows, a tensor (G, ...) or G of them.
-            stepping: (G,) bool; a row that is False here stays as it is, its moments and step count too.
+            gradients: for each parameter the gradients of its G rows, one tensor (G, ...) or G tensors.
+            active: (G,) bool; rows that are False keep their weights, moments and step counts. None for all rows.
         """
         for group in self._groups:
-            group.update(gradients, stepping)
+            group.update(gradients, active)
 
 
-class _EqualRows:
-    """Neighbouring rows with one learning rate, on a CPU.
+class _SingleRows:
+    """Adjacent rows with the same learning rate on a CPU, updated one by one.
 
-    Row by row: the fused kernel rounds what does not fill a cache line differently, and a row's rounding must not
-    depend on its neighbours.
+    The fused kernel rounds values that do not fill a cache line differently. The rounding of a row must not depend on
+    its neighbours.
     """
 
     def __init__(self, tensors: Sequence[Stacked], rows: Sequence[int], rate: float) -> None:
         self._rows, self._rate = rows, rate
-        self._scaled, self._beta1 = rate, BETA1
-        self._places = [(which, row) for which in range(len(tensors)) for row in rows]
-        self._parameters = [tensors[which][0][row] for which, row in self._places]  # same storage
-        self._first_moments = [tensors[which][1][row] for which, row in self._places]
-        self._second_moments = [tensors[which][2][row] for which, row in self._places]
-        self._steps = [torch.zeros(()) for _ in self._places]
+        self._scaled_rate, self._beta1 = rate, BETA1
+        self._slots = [(parameter, row) for parameter in range(len(tensors)) for row in rows]
+        self._parameters = [tensors[parameter][0][row] for parameter, row in self._slots]  # views
+        self._first_moments = [tensors[parameter][1][row] for parameter, row in self._slots]
+        self._second_moments = [tensors[parameter][2][row] for parameter, row in self._slots]
+        self._steps = [torch.zeros(()) for _ in self._slots]
 
-    def steps_taken(self) -> Tensor:
-        """Steps of each row, (R,) float64."""
+    def step_counts(self) -> Tensor:
+        """Return the steps of each row of this group, (R,) float64."""
         return torch.stack(self._steps[: len(self._rows)]).double()
 
-    def go_on_after(self, steps: Tensor) -> None:
-        """Take over the steps of all rows, (G,)."""
-        for own, (_, row) in zip(self._steps, self._places, strict=True):
-            own.copy_(steps[row])
+    def set_step_counts(self, steps: Tensor) -> None:
+        """Set the steps from those of all rows, (G,)."""
+        for step, (_, row) in zip(self._steps, self._slots, strict=True):
+            step.copy_(steps[row])
 
     def plan(self, factor: float, beta1: float) -> None:
-        self._scaled, self._beta1 = factor * self._rate, beta1
+        self._scaled_rate, self._beta1 = factor * self._rate, beta1
 
-    def update(self, gradients: Sequence[Rows], stepping: Tensor | None) -> None:
-        chosen = list(range(len(self._places)))
-        if stepping is not None:
-            steps = stepping.tolist()
-            chosen = [place for place in chosen if steps[self._places[place][1]]]
-            if not chosen:
+    def update(self, gradients: Sequence[Rows], active: Tensor | None) -> None:
+        slots = list(range(len(self._slots)))
+        if active is not None:
+            is_active = active.tolist()
+            slots = [slot for slot in slots if is_active[self._slots[slot][1]]]
+            if not slots:
                 return
-        own = [gradients[which][row] for which, row in (self._places[place] for place in chosen)]
-        adam(
-            [self._parameters[place] for place in chosen],
-            [_laid_out(gradient, self._parameters[place]) for gradient, place in zip(own, chosen, strict=True)],
-            [self._first_moments[place] for place in chosen],
-            [self._second_moments[place] for place in chosen],
-            [],
-            [self._steps[place] for place in chosen],
-            fused=True,
-            amsgrad=False,
+        own = [gradients[parameter][row] for parameter, row in (self._slots[slot] for slot in slots)]
+        fused_adam_step(
+            [self._parameters[slot] for slot in slots],
+            [_with_strides_of(self._parameters[slot], gradient) for gradient, slot in zip(own, slots, strict=True)],
+            [self._first_moments[slot] for slot in slots],
+            [self._second_moments[slot] for slot in slots],
+            [self._steps[slot] for slot in slots],
+            learning_rate=self._scaled_rate,
             beta1=self._beta1,
             beta2=BETA2,
-            lr=self._scaled,
-            weight_decay=0.0,
-            eps=EPSILON,
-            maximize=False,
+            epsilon=EPSILON,
         )
 
 
-def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """Return a gradient in the layout of its parameter: the fused kernel reads storages, not strides."""
+def _with_strides_of(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """Return a gradient with the strides of its parameter: the fused kernel reads storages and ignores strides."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
 
 
-class _AllRows:
-    """All rows at once, each with its own rate and count of steps, in plain operations.
+class _VectorizedRows:
+    """All rows together, each with its own rate and step count, in plain tensor operations.
 
-    What Adam corrects for the count of steps is worked out once for a row, and not for every weight.
+    The bias correction is computed once per row instead of once per weight.
     """
 
     def __init__(self, tensors: Sequence[Stacked], rates: Sequence[float], device: torch.device) -> None:
         self._tensors = tensors
         self._rates = torch.tensor(rates, dtype=torch.float64, device=device)
-        self._scaled = torch.zeros(len(rates), device=device)
+        self._scaled_rates = torch.zeros(len(rates), device=device)
         self._log_beta1 = torch.zeros((), dtype=torch.float64, device=device)
         self._steps = torch.zeros(len(rates), dtype=torch.float64, device=device)
-        self._share = torch.zeros((), device=device)  # of the gradient in the first moment, 1 - β₁
+        self._gradient_share = torch.zeros((), device=device)  # in the first moment, 1 - β₁
         self.plan(1.0, BETA1)
 
-    def steps_taken(self) -> Tensor:
-        """Steps of each row, (G,) float64."""
+    def step_counts(self) -> Tensor:
+        """Return the steps of each row, (G,) float64."""
         return self._steps
 
-    def go_on_after(self, steps: Tensor) -> None:
-        """Take over the steps of all rows, (G,)."""
+    def set_step_counts(self, steps: Tensor) -> None:
+        """Set the steps of all rows, (G,)."""
         self._steps.copy_(steps)
 
     def plan(self, factor: float, beta1: float) -> None:
-        self._scaled.copy_(factor * self._rates)
+        self._scaled_rates.copy_(factor * self._rates)
         self._log_beta1.fill_(math.log(beta1))
-        self._share.fill_(1 - beta1)
+        self._gradient_share.fill_(1 - beta1)
 
-    def update(self, gradients: Sequence[Rows], stepping: Tensor | None) -> None:
-        coming = self._steps + 1
-        size = written_down(self._scaled / _correction(self._log_beta1, coming))  # α / (1 - β₁ᵗ), (G,)
-        root = written_down(_correction(LOG_BETA2, coming).sqrt())  # √(1 - β₂ᵗ), (G,)
-        for (parameter, first, second), given in zip(self._tensors, gradients, strict=True):
-            gradient = given if isinstance(given, Tensor) else torch.stack(given)
-            across = (-1, *[1] * (parameter.ndim - 1))
-            new_first = first + self._share * (gradient - first)
+    def update(self, gradients: Sequence[Rows], active: Tensor | None) -> None:
+        steps = self._steps + 1
+        size = materialised(self._scaled_rates / _bias_correction(self._log_beta1, steps))  # α / (1 - β₁ᵗ), (G,)
+        root = materialised(_bias_correction(LOG_BETA2, steps).sqrt())  # √(1 - β₂ᵗ), (G,)
+        for (parameter, first, second), rows in zip(self._tensors, gradients, strict=True):
+            gradient = rows if isinstance(rows, Tensor) else torch.stack(rows)
+            per_row = (-1, *[1] * (parameter.ndim - 1))
+            new_first = first + self._gradient_share * (gradient - first)
             new_second = second + (1 - BETA2) * (gradient * gradient - second)
-            length = new_second.sqrt() / root.view(across) + EPSILON
-            new = parameter - size.view(across) * new_first / length
-            if stepping is not None:
-                takes = stepping.view(across)
-                new_first, new_second = torch.where(takes, new_first, first), torch.where(takes, new_second, second)
-                new = torch.where(takes, new, parameter)
+            denominator = new_second.sqrt() / root.view(per_row) + EPSILON
+            new = parameter - size.view(per_row) * new_first / denominator
+            if active is not None:
+                is_active = active.view(per_row)
+                new_first = torch.where(is_active, new_first, first)
+                new_second = torch.where(is_active, new_second, second)
+                new = torch.where(is_active, new, parameter)
             first.copy_(new_first)
             second.copy_(new_second)
             parameter.copy_(new)
-        self._steps += 1.0 if stepping is None else stepping
+        self._steps += 1.0 if active is None else active
 
 
-def _correction(log_beta: Tensor | float, steps: Tensor) -> Tensor:
-    """The share of a moment that as many steps have filled, 1 - βᵗ; a power in float64 is what a GPU is slow at."""
+def _bias_correction(log_beta: Tensor | float, steps: Tensor) -> Tensor:
+    """Return 1 - βᵗ for step counts t (G,), as -expm1(t ln β): a float64 power is slow on a GPU."""
     return -torch.expm1(log_beta * steps).float()

@@ -1,4 +1,4 @@
-"""The members that are being trained, with everything of theirs on the device; some may leave before the end.
+"""The members in training, with everything they need on the device. Members may leave before the end.
 
 Letters: P members, M networks in a member, G networks in all, B batch, N samples, C classes, V clean samples in a
 batch.
@@ -16,99 +16,96 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e.data.samples import LabelledData
-from s2e.engine.batches import Feed, feed
+from s2e.engine.batches import BatchSource, batch_source
 from s2e.engine.curves import Curves
 from s2e.engine.evaluation import Evaluation, EvaluationSet
 from s2e.engine.optimizers import StackedAdam
 from s2e.engine.recorder import Recorder
-from s2e.engine.stacked_networks import BestEpochs, Population
-from s2e.engine.step import CleanSamples, Lockstep, Part
+from s2e.engine.stacked_networks import BestEpochs, StackedNetworks
+from s2e.engine.step import CleanSamples, MethodGroup, TrainingStep
 from s2e.engine.task import Member, Task, Trained
 from s2e.methods import Need
 from s2e.seeds import derive
 
 WORTH_COMPILING = 300_000
-"""Steps times networks from which on a step is compiled: it takes some ten seconds the first time."""
+"""Steps times networks from which a step is compiled by default; compiling takes some ten seconds."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Samples:
-    """What the members are trained on, and judged by, on the device.
+class Samples:
+    """Data on the device.
 
     Attributes:
-        batches: of the inputs, shared by all.
-        labels: (P, N) of every member.
-        clean: samples with right labels, where a method trains with them.
-        judged: data sets that accuracies are measured on, by name.
+        batches: source of training batches, shared by all members.
+        labels: (P, N) training labels of each member.
+        clean: correctly labelled samples, if a method trains with them.
+        evaluation_sets: data sets on which accuracy is measured, by name.
     """
 
-    batches: Feed
+    batches: BatchSource
     labels: Tensor
     clean: CleanSamples | None
-    judged: Mapping[str, EvaluationSet]
+    evaluation_sets: Mapping[str, EvaluationSet]
 
     @classmethod
-    def of(cls, task: Task, members: Sequence[Member]) -> _Samples:
-        batches = feed(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
-        judged = {name: EvaluationSet.of(data, task.device) for name, data in task.evaluate.items()}
-        return cls(batches, _member_labels(task.train, members).to(task.device), _clean_samples(task, members), judged)
+    def on_device(cls, task: Task, members: Sequence[Member]) -> Samples:
+        """Copy the data of a task to its device."""
+        batches = batch_source(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
+        sets = {name: EvaluationSet.on_device(data, task.device) for name, data in task.evaluate.items()}
+        return cls(batches, _member_labels(task.train, members).to(task.device), _clean_samples(task, members), sets)
 
 
 @dataclass(frozen=True, eq=False)
-class Crew:
-    """Everything on the device for the members that are still trained.
+class Population:
+    """Members in training, with everything they need on the device.
 
     Attributes:
-        task: what they share.
-        members: in the order of their networks; those of one method stand together.
-        rows: (p,) their places among the members the crew began with.
-        population: their networks.
-        optimizer: updates them.
-        recorder: what to remember.
-        samples: what they are trained on.
-        lockstep: one step of all of them.
-        evaluations: measure their accuracies, by the name of the data set.
-        best: their best epochs, where the task asks for them.
+        task: settings shared by all members.
+        members: P members in the order of their networks; members of one method are adjacent.
+        rows: (P,) rows of the members in the curves.
+        networks: their G networks.
+        optimizer: updates the networks.
+        recorder: records curves and dynamics.
+        samples: their data.
+        step: one training step of all members.
+        evaluations: measure accuracies, by the name of the data set.
+        best: the networks at the members' best epochs, if the task asks for them.
     """
 
     task: Task
     members: Sequence[Member]
     rows: NDArray[np.int64]
-    population: Population
+    networks: StackedNetworks
     optimizer: StackedAdam
     recorder: Recorder
-    samples: _Samples
-    lockstep: Lockstep
+    samples: Samples
+    step: TrainingStep
     evaluations: Mapping[str, Evaluation]
     best: BestEpochs | None
 
     @classmethod
-    def of(cls, task: Task, members: Sequence[Member]) -> Crew:
-        """Put networks, optimizer, data and records on the device."""
-        owners = [member for member in members for _ in range(task.method_of(member).networks)]
-        population = Population(task.network, _seeds(task, members), task.device, vectorize=task.vectorize)
-        optimizer = StackedAdam(
-            list(population.parameters.values()),
-            [member.learning_rate for member in owners],
-            task.device,
-        )
-        samples = _Samples.of(task, members)
-        right = None
+    def create(cls, task: Task, members: Sequence[Member]) -> Population:
+        """Create networks, optimizer, data and records on the device."""
+        rates = [member.learning_rate for member in members for _ in range(task.method_of(member).networks)]  # (G,)
+        networks = StackedNetworks(task.network, _seeds(task, members), task.device, vectorize=task.vectorize)
+        optimizer = StackedAdam(list(networks.parameters.values()), rates, task.device)
+        samples = Samples.on_device(task, members)
+        correct = None
         if task.train.clean_labels is not None:
-            right = samples.labels == torch.from_numpy(task.train.clean_labels).to(task.device)  # (P, N)
-        recorder = Recorder(len(members), len(task.train), task.epochs, right, task.device)
-        lockstep = _lockstep(task, members, population, optimizer, recorder, samples, task.epochs)
-        evaluations = _evaluations(task, population, samples)
-        rows, best = np.arange(len(members)), _best(task, members, population)
-        return cls(task, members, rows, population, optimizer, recorder, samples, lockstep, evaluations, best)
+            correct = samples.labels == torch.from_numpy(task.train.clean_labels).to(task.device)  # (P, N)
+        recorder = Recorder(len(members), len(task.train), task.epochs, correct, task.device)
+        step = _training_step(task, members, networks, optimizer, recorder, samples, task.epochs)
+        evaluations = _evaluations(task, networks, samples)
+        rows, best = np.arange(len(members)), _best_epochs(task, members, networks)
+        return cls(task, members, rows, networks, optimizer, recorder, samples, step, evaluations, best)
 
     @property
-    def networks(self) -> tuple[int, ...]:
-        """How many networks each member has."""
-        return _networks(self.task, self.members)
+    def networks_per_member(self) -> tuple[int, ...]:
+        """Number of networks of each member, (P,)."""
+        return _networks_per_member(self.task, self.members)
 
-    def serves(self, members: Sequence[Member]) -> bool:
-        """Tell whether other members differ from these in seeds and schedules alone."""
+    def can_restart_with(self, members: Sequence[Member]) -> bool:
+        """Return whether other members differ from these in seeds and schedules only."""
         return len(members) == len(self.members) and all(
             self.task.method_of(new) == self.task.method_of(old)
             and new.learning_rate == old.learning_rate
@@ -117,118 +114,118 @@ class Crew:
             for new, old in zip(members, self.members, strict=True)
         )
 
-    def restart(self, members: Sequence[Member]) -> Crew:
-        """Begin anew with other members that this crew serves, in the same tensors: what was captured serves them."""
-        self.population.restart(_seeds(self.task, members))
-        self.optimizer.restart()
-        self.recorder.restart()
-        best = _best(self.task, members, self.population)
+    def restart_with(self, members: Sequence[Member]) -> Population:
+        """Return a new population of other members in the same tensors, so that captured graphs stay valid."""
+        self.networks.reinitialize(_seeds(self.task, members))
+        self.optimizer.reset()
+        self.recorder.reset()
+        best = _best_epochs(self.task, members, self.networks)
         return replace(self, members=members, rows=np.arange(len(members)), best=best)
 
-    def part(self, places: NDArray[np.int64], epochs_left: int) -> Crew:
-        """Go on with some of the members, as they are now, for so many epochs."""
-        owners = np.repeat(np.arange(len(self.members)), self.networks)  # (G,)
-        rows = np.flatnonzero(np.isin(owners, places)).tolist()
-        members = [self.members[place] for place in places]
-        population = self.population.take(rows)
-        optimizer = self.optimizer.take(rows, list(population.parameters.values()))
-        recorder = self.recorder.take(places.tolist())
-        best = None if self.best is None else self.best.take(places, population)
-        samples = replace(self.samples, labels=self.samples.labels[places.tolist()])
-        lockstep = _lockstep(self.task, members, population, optimizer, recorder, samples, epochs_left)
-        evaluations, own = _evaluations(self.task, population, samples), self.rows[places]
-        return Crew(self.task, members, own, population, optimizer, recorder, samples, lockstep, evaluations, best)
+    def take(self, indices: NDArray[np.int64], epochs: int) -> Population:
+        """Return a population that continues some of the members for a number of epochs."""
+        owners = np.repeat(np.arange(len(self.members)), self.networks_per_member)  # (G,) member of each network
+        network_rows = np.flatnonzero(np.isin(owners, indices)).tolist()
+        members = [self.members[index] for index in indices]
+        networks = self.networks.take(network_rows)
+        optimizer = self.optimizer.take(network_rows, list(networks.parameters.values()))
+        recorder = self.recorder.take(indices.tolist())
+        best = None if self.best is None else self.best.take(indices, networks)
+        samples = replace(self.samples, labels=self.samples.labels[indices.tolist()])
+        step = _training_step(self.task, members, networks, optimizer, recorder, samples, epochs)
+        evaluations, rows = _evaluations(self.task, networks, samples), self.rows[indices]
+        return Population(self.task, members, rows, networks, optimizer, recorder, samples, step, evaluations, best)
 
-    def outcome(self, curves: Curves, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Trained]:
-        """Return the rows of some of the members, and what came of them."""
+    def outcome(self, curves: Curves, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], Trained]:
+        """Return the rows of some of the members and the outcome of their training so far."""
         best = None if self.best is None else self.best.state()
-        dynamics, state = self.recorder.dynamics(), self.population.state()
-        trained = Trained(curves.take(self.rows), dynamics, state, self.networks, best)
-        return self.rows[places], trained if len(places) == len(self.members) else trained.take(places.tolist())
+        dynamics, state = self.recorder.dynamics(), self.networks.state()
+        trained = Trained(curves.take(self.rows), dynamics, state, self.networks_per_member, best)
+        return self.rows[indices], trained if len(indices) == len(self.members) else trained.take(indices.tolist())
 
 
 def worth_compiling(task: Task, networks: int, epochs: int) -> bool:
-    """Tell whether the step of so many networks, taken for so many epochs, is to be compiled on a GPU."""
-    if task.fuse is not None:
-        return task.fuse
+    """Return whether to compile the step of G networks that are trained for a number of epochs on a GPU."""
+    if task.compile is not None:
+        return task.compile
     return epochs * (len(task.train) // task.batch_size) * networks >= WORTH_COMPILING
 
 
 def clean_batch_size(task: Task, clean: LabelledData) -> int:
-    """V, as many clean samples as there are in a batch, or all of fewer."""
+    """Return V: the batch size, or the number of clean samples if that is smaller."""
     return min(task.batch_size, len(clean))
 
 
 def _seeds(task: Task, members: Sequence[Member]) -> list[int]:
-    """Seeds of all networks, (G,)."""
+    """Return the seeds of all networks, (G,)."""
     return [
         derive(member.seed, "network", which) for member in members for which in range(task.method_of(member).networks)
     ]
 
 
-def _best(task: Task, members: Sequence[Member], population: Population) -> BestEpochs | None:
-    return None if task.remember_best is None else BestEpochs(population, _networks(task, members))
+def _best_epochs(task: Task, members: Sequence[Member], networks: StackedNetworks) -> BestEpochs | None:
+    return None if task.keep_best_on is None else BestEpochs(networks, _networks_per_member(task, members))
 
 
-def _evaluations(task: Task, population: Population, samples: _Samples) -> dict[str, Evaluation]:
-    return {name: Evaluation(population, data, use_graph=task.graph) for name, data in samples.judged.items()}
+def _evaluations(task: Task, networks: StackedNetworks, samples: Samples) -> dict[str, Evaluation]:
+    return {name: Evaluation(networks, data, use_graph=task.graph) for name, data in samples.evaluation_sets.items()}
 
 
-def _networks(task: Task, members: Sequence[Member]) -> tuple[int, ...]:
+def _networks_per_member(task: Task, members: Sequence[Member]) -> tuple[int, ...]:
     return tuple(task.method_of(member).networks for member in members)
 
 
-def _lockstep(
+def _training_step(
     task: Task,
     members: Sequence[Member],
-    population: Population,
+    networks: StackedNetworks,
     optimizer: StackedAdam,
     recorder: Recorder,
-    samples: _Samples,
+    samples: Samples,
     epochs: int,
-) -> Lockstep:
-    """Make one step of everything, to be taken for so many epochs."""
-    parts = _parts(task, members)
-    clean = samples.clean if any(Need.CLEAN_SAMPLES in part.method.needs for part in parts) else None
-    return Lockstep(
-        population,
-        parts,
+) -> TrainingStep:
+    """Return the step of all members, to be taken for a number of epochs."""
+    groups = _method_groups(task, members)
+    clean = samples.clean if any(Need.CLEAN_SAMPLES in group.method.needs for group in groups) else None
+    return TrainingStep(
+        networks,
+        groups,
         optimizer,
         samples.batches,
         samples.labels,
         recorder,
         clean=clean,
         use_graph=task.graph,
-        fuse=worth_compiling(task, len(population), epochs),
+        compile_step=worth_compiling(task, len(networks), epochs),
     )
 
 
-def _parts(task: Task, members: Sequence[Member]) -> list[Part]:
-    """Part the members by method."""
-    parts: list[Part] = []
+def _method_groups(task: Task, members: Sequence[Member]) -> list[MethodGroup]:
+    """Group adjacent members by method."""
+    groups: list[MethodGroup] = []
     member = network = 0
-    for method, group in groupby(members, key=task.method_of):
-        own = list(group)
-        given = [one.transition for one in own if one.transition is not None]
-        transition = torch.from_numpy(np.stack(given)).float().to(task.device) if given else None  # (p, C, C)
-        last_member, last_network = member + len(own), network + len(own) * method.networks
-        parts.append(Part(method, slice(member, last_member), slice(network, last_network), transition))
-        member, network = last_member, last_network
-    return parts
+    for method, adjacent in groupby(members, key=task.method_of):
+        own = list(adjacent)
+        matrices = [one.transition for one in own if one.transition is not None]
+        transition = torch.from_numpy(np.stack(matrices)).float().to(task.device) if matrices else None  # (p, C, C)
+        next_member, next_network = member + len(own), network + len(own) * method.networks
+        groups.append(MethodGroup(method, slice(member, next_member), slice(network, next_network), transition))
+        member, network = next_member, next_network
+    return groups
 
 
 def _clean_samples(task: Task, members: Sequence[Member]) -> CleanSamples | None:
-    """Put clean samples on the device where a method trains with them."""
+    """Copy the clean samples to the device if a method trains with them."""
     if task.clean is None or not any(Need.CLEAN_SAMPLES in task.method_of(member).needs for member in members):
         return None
     inputs, size = torch.from_numpy(task.clean.inputs), clean_batch_size(task, task.clean)
     steps = len(task.train) // task.batch_size
-    batches = feed(inputs, size, task.device, steps=steps, stream=task.stream)
+    batches = batch_source(inputs, size, task.device, steps=steps, stream=task.stream)
     return CleanSamples(batches, torch.from_numpy(task.clean.labels).to(task.device))
 
 
 def _member_labels(train: LabelledData, members: Sequence[Member]) -> Tensor:
-    """Labels of every member, (P, N); one row shared by all where no member brings its own."""
+    """Return the labels of every member, (P, N); an expanded single row if no member has labels of its own."""
     if all(member.labels is None for member in members):
         return torch.from_numpy(train.labels).expand(len(members), -1)
     return torch.from_numpy(np.stack([train.labels if m.labels is None else m.labels for m in members]))

@@ -1,6 +1,6 @@
-"""Final trainings: schedules trained from several fresh seeds, of which validation selects one.
+"""Final trainings: schedules trained from several new seeds, of which validation selects one.
 
-Letters: P members, M networks in a member, N samples, S stretches of epochs, C classes.
+Letters: M networks in a member, T epochs, C classes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e.engine.task import VALIDATION, EpochFinished, Member, Task, Trained
-from s2e.engine.two_stage import train_in_stages
+from s2e.engine.two_stage import train_in_two_stages
 from s2e.methods import Method
 from s2e.seeds import derive
 
 
 @dataclass(frozen=True)
 class FinalTraining:
-    """A method with its schedule under a name of its own, trained from several fresh seeds and tested once.
+    """A method with its schedule, trained from several new seeds.
 
-    Of its restarts the one with the best validation accuracy stands for it.
+    Attributes:
+        name: name of the training in results.
+        method: how samples are weighted.
+        schedule: (T,) keep rates.
+        restarts: number of seeds.
+        transition: (C, C), for methods that need one; None to estimate it.
     """
 
     name: str
@@ -32,7 +37,7 @@ class FinalTraining:
     transition: NDArray[np.float64] | None = None
 
     def members(self, learning_rate: float, seed: int) -> list[Member]:
-        """Return one member for each restart; the same seed gives every training the same initial weights."""
+        """Return one member for each restart; trainings with the same seed have the same initial weights."""
         return [
             Member(
                 self.schedule,
@@ -47,28 +52,28 @@ class FinalTraining:
 
 @dataclass(frozen=True, eq=False)
 class SelectedRestart:
-    """The restart that stands for a training.
+    """The restart of a final training with the best validation accuracy.
 
     Attributes:
-        training: what was trained.
-        task: what it was trained on.
-        trained: all restarts of all trainings.
-        chosen: its place among them.
-        judged: (restarts,) validation accuracy of the training's own restarts.
-        transition: (C, C) it was trained with, given or estimated, for methods that need one.
+        training: the final training.
+        task: task on which it was trained.
+        trained: outcome of all restarts of all final trainings.
+        index: index of the selected restart in `trained`.
+        validation_accuracies: (restarts,) validation accuracy of each restart of this training.
+        transition: (C, C) given or estimated transition matrix, for methods that need one.
     """
 
     training: FinalTraining
     task: Task
     trained: Trained
-    chosen: int
-    judged: NDArray[np.float64]
+    index: int
+    validation_accuracies: NDArray[np.float64]
     transition: NDArray[np.float64] | None
 
     @property
     def state(self) -> dict[str, Tensor]:
         """Weights and buffers of its networks, {name: (M, ...)}."""
-        return {name: tensor[self.trained.rows(self.chosen)] for name, tensor in self.trained.state.items()}
+        return {name: tensor[self.trained.rows(self.index)] for name, tensor in self.trained.state.items()}
 
 
 def train_restarts(
@@ -79,13 +84,21 @@ def train_restarts(
     seed: int,
     on_epoch: Callable[[EpochFinished], None] | None = None,
 ) -> list[SelectedRestart]:
-    """Train all restarts of all trainings together; the task must evaluate "valid", which chooses among restarts."""
+    """Train all restarts of all final trainings together, and select one restart of each.
+
+    Args:
+        task: settings shared by all; `evaluate` must have the validation set, by which restarts are selected.
+        trainings: the final trainings.
+        learning_rate: of all members.
+        seed: determines the seeds of the restarts.
+        on_epoch: called after every epoch.
+    """
     members = [member for training in trainings for member in training.members(learning_rate, seed)]
-    trained, as_trained = train_in_stages(task, members, on_epoch=on_epoch)
-    finals, first = [], 0
+    trained, as_trained = train_in_two_stages(task, members, on_epoch=on_epoch)
+    selected, first = [], 0
     for training in trainings:
-        judged = trained.curves.last(VALIDATION)[first : first + training.restarts]
-        chosen = first + int(judged.argmax())
-        finals.append(SelectedRestart(training, task, trained, chosen, judged, as_trained[chosen].transition))
+        accuracies = trained.curves.last(VALIDATION)[first : first + training.restarts]
+        index = first + int(accuracies.argmax())
+        selected.append(SelectedRestart(training, task, trained, index, accuracies, as_trained[index].transition))
         first += training.restarts
-    return finals
+    return selected

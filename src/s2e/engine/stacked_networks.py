@@ -3,11 +3,11 @@
 | name | shape | what |
 |---|---|---|
 | parameters | {name: (G, ...)} | trained weights of all networks, leaves of autograd |
-| buffers | {name: (G, ...)} | what a module keeps beside its weights, such as running statistics of batch norm |
+| buffers | {name: (G, ...)} | other tensors of a module, such as running statistics of batch norm, and frozen weights |
 | logits | (G, B, C) | outputs of all networks on one shared batch |
 
 On an accelerator the forward pass is vectorised over networks (`torch.func.vmap`). On a CPU, where that gains nothing,
-and for modules that cannot be vmapped, it is a loop over networks. Both give the same results.
+and for modules that vmap does not support, it is a loop over networks. Both give the same results.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vmap
 
+from s2e.engine.compiled.torch_internals import set_module_tensor
 from s2e.engine.optimizers import Rows
 from s2e.errors import InvalidInput, first_line
 from s2e.networks.factories import Factory
 
 log = logging.getLogger(__name__)
 
-_ONE_AT_A_TIME = Lock()
-"""Held where threads would share what torch and Python have only one of: the random state, the warning filters."""
+_GLOBAL_STATE = Lock()
+"""Held while using global state of the process that threads share: torch's random state, Python's warning filters."""
 
 
-class Peek(NamedTuple):
-    """Logits of some networks, apart from the training step."""
+class StatelessForward(NamedTuple):
+    """Outcome of a forward pass of R networks that changes none of their buffers."""
 
     logits: Tensor  # (R, B, C)
-    leaves: list[Tensor]  # the weights the logits can be differentiated by
+    leaves: list[Tensor]  # the weights by which the logits can be differentiated
 
 
-class Population:
-    """G independent networks, network g initialised from `seeds[g]`.
+class StackedNetworks:
+    """G independent networks of one architecture, network g initialised from `seeds[g]`.
 
     Args:
-        factory: returns a fresh module that maps (B, ...) to (B, C).
-        seeds: G seeds; a network depends on its own seed alone, never on its place or company.
-        device: where the stacked tensors live.
-        vectorize: True to vmap, False to loop over networks, None to choose by the device.
+        factory: returns a new module that maps (B, ...) to (B, C).
+        seeds: G seeds; a network depends on its own seed alone, not on its index or on other networks.
+        device: device of the stacked tensors.
+        vectorize: True to use vmap, False to loop over networks, None to decide by the device.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Population:
         stacked = _stacked(modules, device)
         self.parameters = {name: stacked[name].requires_grad_() for name in stacked if name in trained}
         self.buffers = {name: stacked[name] for name in stacked if name not in trained}
-        # Each network's own weights, for the loop: same storage as the stacked ones, leaves of their own.
+        # Weights of each network, for the loop: views of the stacked ones, but separate leaves of autograd.
         self._rows = [
             {name: tensor.detach()[row].requires_grad_() for name, tensor in self.parameters.items()}
             for row in range(len(seeds))
@@ -93,7 +94,7 @@ class Population:
     def gradients(self, loss: Tensor) -> list[Rows]:
         """Return, for each parameter, the gradients of a scalar by its G rows: a tensor (G, ...), or G tensors.
 
-        Networks do not touch each other, so the gradient of a sum over networks is everyone's own gradient.
+        Networks are independent, so the gradient of a sum over networks holds the gradient of each network's own term.
         """
         if self.vectorized:
             return [*torch.autograd.grad(loss, list(self.parameters.values()), materialize_grads=True)]
@@ -102,49 +103,49 @@ class Population:
         rows = [flat[first : first + len(self)] for first in range(0, len(flat), len(self))]
         return [each if self.device.type == "cpu" else torch.stack(each) for each in rows]
 
-    def take(self, rows: Sequence[int]) -> Population:
-        """Return a population of some of the networks, in this order, as they are now."""
+    def take(self, rows: Sequence[int]) -> StackedNetworks:
+        """Return a copy of some of the networks, in the given order, in their current state."""
         seeds = [self.seeds[row] for row in rows]
-        taken = Population(self._factory, seeds, self.device, vectorize=self.vectorized)
+        taken = StackedNetworks(self._factory, seeds, self.device, vectorize=self.vectorized)
         taken.load({name: tensor.detach()[list(rows)] for name, tensor in self.tensors().items()})
         taken._tried, taken._forwards = self._tried, self._forwards
         return taken
 
-    def restart(self, seeds: Sequence[int]) -> None:
-        """Begin anew with networks from other seeds, in the same tensors."""
+    def reinitialize(self, seeds: Sequence[int]) -> None:
+        """Initialise the networks again from other seeds, in place."""
         self.seeds, self._forwards = tuple(seeds), 0
         self.load(_stacked([_seeded(self._factory, seed) for seed in seeds], self.device))
 
-    def peek(self, rows: slice, inputs: Tensor) -> Peek:
-        """Pass a batch (B, ...) through some of the networks without changing them, in training or evaluation mode."""
+    def stateless_forward(self, rows: slice, inputs: Tensor) -> StatelessForward:
+        """Return the logits of some networks on a batch (B, ...) in the current mode, without changing buffers."""
         if self.vectorized:
             weights = {name: tensor.detach()[rows].requires_grad_() for name, tensor in self.parameters.items()}
-            return Peek(self._vmapped(inputs, weights, self._copied_buffers(rows)), [*weights.values()])
+            return StatelessForward(self._vmapped(inputs, weights, self._copied_buffers(rows)), [*weights.values()])
         leaves = [row[name] for row in self._rows[rows] for name in self.parameters]
-        return Peek(self._looped(inputs, range(len(self))[rows], self._copied_buffers(rows)), leaves)
+        return StatelessForward(self._looped(inputs, range(len(self))[rows], self._copied_buffers(rows)), leaves)
 
-    def change_along(self, rows: slice, inputs: Tensor, direction: Sequence[Tensor]) -> Tensor:
-        """Differentiate the logits of some networks along a direction of their weights, (R, B, C): one forward pass.
+    def directional_derivative(self, rows: slice, inputs: Tensor, direction: Sequence[Tensor]) -> Tensor:
+        """Differentiate the logits of R networks along a direction of their weights, (R, B, C), in one forward pass.
 
         Args:
-            rows: which networks.
+            rows: the R networks.
             inputs: (B, ...).
-            direction: one tensor for each of `Peek.leaves`.
+            direction: one tensor for each of `StatelessForward.leaves`.
         """
         names = list(self.parameters)
         buffers = {name: tensor[rows] for name, tensor in self.buffers.items()}
         if self.vectorized:
             weights = {name: tensor.detach()[rows] for name, tensor in self.parameters.items()}
-            along = dict(zip(names, direction, strict=True))
-            return _change(lambda given, kept: self._vmapped(inputs, given, kept), weights, along, buffers)
-        changes = []
-        for place, row in enumerate(range(len(self))[rows]):
-            own = {name: tensor[place] for name, tensor in buffers.items()}
+            tangents = dict(zip(names, direction, strict=True))
+            return _jvp(lambda primals, kept: self._vmapped(inputs, primals, kept), weights, tangents, buffers)
+        derivatives = []
+        for position, row in enumerate(range(len(self))[rows]):
+            own = {name: tensor[position] for name, tensor in buffers.items()}
             weights = {name: tensor.detach() for name, tensor in self._rows[row].items()}
-            along = dict(zip(names, direction[place * len(names) :], strict=False))
-            self._seed_draws(row, self._forwards - 1)  # those of the batch's own forward pass
-            changes.append(_change(lambda given, kept: self._call(given, kept, inputs), weights, along, own))
-        return torch.stack(changes)
+            tangents = dict(zip(names, direction[position * len(names) :], strict=False))
+            self._seed_dropout(row, self._forwards - 1)  # the same draws as in the training step's forward pass
+            derivatives.append(_jvp(lambda primals, kept: self._call(primals, kept, inputs), weights, tangents, own))
+        return torch.stack(derivatives)
 
     def state(self) -> dict[str, Tensor]:
         """Return weights and buffers of all networks, {name: (G, ...)}, detached and on the CPU."""
@@ -154,12 +155,12 @@ class Population:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights and buffers of all networks, {name: (G, ...)}, as they are used."""
+        """Return weights and buffers of all networks, {name: (G, ...)}, without copying."""
         return {**self.parameters, **self.buffers}
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over weights and buffers of G networks, {name: (G, ...)}."""
+        """Copy weights and buffers of G networks, {name: (G, ...)}, into the stacked tensors."""
         for name, tensor in self.tensors().items():
             tensor.copy_(state[name])
 
@@ -170,22 +171,19 @@ class Population:
             self._modules = [self._module(row) for row in range(len(self))]
         logits = []
         for row, module in enumerate(self._modules):
-            self._seed_draws(row, self._forwards)
+            self._seed_dropout(row, self._forwards)
             logits.append(module(inputs))
         self._forwards += self._template.training
         return torch.stack(logits)
 
     def _module(self, row: int) -> nn.Module:
-        """Return one network as a module whose tensors are rows of the stacked ones: no swapping for every pass."""
+        """Return one network as a module whose tensors are rows of the stacked ones, so no pass has to swap tensors."""
         module = copy.deepcopy(self._template)
         tensors = {**self._rows[row], **{name: tensor[row] for name, tensor in self.buffers.items()}}
         for name, tied_to in self._tied.items():
             tensors[name] = tensors[tied_to]
         for name, tensor in tensors.items():
-            path, _, own = name.rpartition(".")
-            holder = module.get_submodule(path)
-            held = holder._parameters if own in holder._parameters else holder._buffers
-            held[own] = tensor  # type: ignore[assignment]
+            set_module_tensor(module, name, tensor)
         return module
 
     def _vmapped(self, inputs: Tensor, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensor:
@@ -197,16 +195,16 @@ class Population:
 
     def _looped(self, inputs: Tensor, rows: range, buffers: Mapping[str, Tensor]) -> Tensor:
         logits = []
-        for place, row in enumerate(rows):
-            self._seed_draws(row, self._forwards)
-            own = {name: tensor[place] for name, tensor in buffers.items()}
+        for position, row in enumerate(rows):
+            self._seed_dropout(row, self._forwards)
+            own = {name: tensor[position] for name, tensor in buffers.items()}
             logits.append(self._call(self._rows[row], own, inputs))
         return torch.stack(logits)
 
-    def _seed_draws(self, row: int, forwards: int) -> None:
-        """Make what a network draws on a CPU (dropout) its own, whoever else is in the population."""
+    def _seed_dropout(self, row: int, forwards: int) -> None:
+        """Seed the random state on a CPU, so that a network's draws (dropout) do not depend on other networks."""
         if self._template.training and self.device.type == "cpu":
-            with _ONE_AT_A_TIME:  # another thread may be drawing initial weights from the one random state there is
+            with _GLOBAL_STATE:  # another thread may be drawing initial weights
                 torch.default_generator.manual_seed((self.seeds[row] + 0x9E3779B97F4A7C15 * forwards) % 2**63)
 
     def _copied_buffers(self, rows: slice) -> dict[str, Tensor]:
@@ -216,12 +214,12 @@ class Population:
         tensors = {**parameters, **buffers}
         for name, tied_to in self._tied.items():
             tensors[name] = tensors[tied_to]
-        # Ties are known once and for all; looking for them anew would take as long as a small network.
+        # The ties are known; searching for them in every call would take as long as a small network.
         logits: Tensor = functional_call(self._template, tensors, (inputs,), tie_weights=False)
         return logits
 
     def _first_forward(self, inputs: Tensor) -> Tensor:
-        """Try the vectorised pass and fall back to the loop."""
+        """Try the vectorised pass; if vmap does not support the network, switch to the loop."""
         before = copy.deepcopy(self.buffers)
         try:
             logits = self._forward_once(inputs)
@@ -230,7 +228,7 @@ class Population:
         except Exception as problem:
             if not self.vectorized:
                 raise
-            log.warning("this network cannot be vectorised over members (%s); looping over them", first_line(problem))
+            log.warning("this network cannot be vectorised with vmap (%s); using a loop", first_line(problem))
             self.vectorized = False
             self.buffers = before
             logits = self._forward_once(inputs)
@@ -239,31 +237,31 @@ class Population:
 
 
 class BestEpochs:
-    """Copies of the networks as they were at the best epoch of the member they belong to.
+    """Copies of the networks at the best epoch of their member.
 
     Args:
-        population: G networks.
-        networks: how many of them belong to each of the P members.
+        networks: G networks.
+        networks_per_member: P counts that sum to G; networks of a member are adjacent.
     """
 
-    def __init__(self, population: Population, networks: Sequence[int] | NDArray[np.int64]) -> None:
-        self._population = population
-        self._owners = np.repeat(np.arange(len(networks)), networks)  # (G,)
-        self._best = np.full(len(networks), -np.inf)
-        self._copies = {name: tensor.detach().clone() for name, tensor in population.tensors().items()}
+    def __init__(self, networks: StackedNetworks, networks_per_member: Sequence[int] | NDArray[np.int64]) -> None:
+        self._networks = networks
+        self._members = np.repeat(np.arange(len(networks_per_member)), networks_per_member)  # (G,) member of a network
+        self._best = np.full(len(networks_per_member), -np.inf)
+        self._copies = {name: tensor.detach().clone() for name, tensor in networks.tensors().items()}
 
     def update(self, scores: NDArray[np.float64]) -> None:
-        """Take over the networks of members that score better than ever, (P,); of equal epochs the first stays."""
+        """Copy the networks of members whose score, (P,), exceeds all earlier ones; ties keep the earlier epoch."""
         improved = scores > self._best
         self._best = np.where(improved, scores, self._best)
-        rows = torch.from_numpy(np.flatnonzero(improved[self._owners])).to(self._population.device)
-        for name, tensor in self._population.tensors().items():
+        rows = torch.from_numpy(np.flatnonzero(improved[self._members])).to(self._networks.device)
+        for name, tensor in self._networks.tensors().items():
             self._copies[name][rows] = tensor.detach()[rows]
 
-    def take(self, members: NDArray[np.int64], population: Population) -> BestEpochs:
-        """Return the copies of some members, whose networks are this population now."""
-        taken = BestEpochs(population, np.bincount(self._owners)[members])
-        rows = torch.from_numpy(np.flatnonzero(np.isin(self._owners, members))).to(population.device)
+    def take(self, members: NDArray[np.int64], networks: StackedNetworks) -> BestEpochs:
+        """Return the copies of some members, which continue as the given networks."""
+        taken = BestEpochs(networks, np.bincount(self._members)[members])
+        rows = torch.from_numpy(np.flatnonzero(np.isin(self._members, members))).to(networks.device)
         taken._best = self._best[members]
         taken._copies = {name: tensor[rows] for name, tensor in self._copies.items()}
         return taken
@@ -274,49 +272,49 @@ class BestEpochs:
 
 
 def _seeded(factory: Factory, seed: int) -> nn.Module:
-    """Build one network from its own seed, leaving the caller's random state alone."""
-    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+    """Build one network from its seed without changing the caller's random state."""
+    with _GLOBAL_STATE, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
 
 
 def _stacked(modules: Sequence[nn.Module], device: torch.device) -> dict[str, Tensor]:
-    """Return weights and buffers of modules as one tensor each, {name: (G, ...)}.
+    """Stack weights and buffers of G modules, {name: (G, ...)}.
 
-    Contiguous even for channels-last weights: the fused optimizer reads storages, not strides.
+    Contiguous even for channels-last weights: the fused optimizer reads storages and ignores strides.
     """
     states = [dict([*module.named_parameters(), *module.named_buffers()]) for module in modules]
     return {name: torch.stack([state[name].detach().to(device) for state in states]).contiguous() for name in states[0]}
 
 
-def _change(
+def _jvp(
     logits: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
     weights: dict[str, Tensor],
     direction: dict[str, Tensor],
     buffers: dict[str, Tensor],
 ) -> Tensor:
-    """Jacobian-vector product of logits by the weights; modules write to copies of the buffers, made on the way."""
+    """Return the Jacobian-vector product of logits by the weights; modules write to copies of the buffers."""
 
-    def of(given: Mapping[str, Tensor]) -> Tensor:
-        return logits(given, {name: tensor.clone() for name, tensor in buffers.items()})
+    def logits_of(primals: Mapping[str, Tensor]) -> Tensor:
+        return logits(primals, {name: tensor.clone() for name, tensor in buffers.items()})
 
-    # One thread at a time: torch counts how deep products are nested for the whole process, not for each thread.
-    with _ONE_AT_A_TIME, torch.no_grad():
+    # One thread at a time: torch counts the nesting of these products per process, not per thread.
+    with _GLOBAL_STATE, torch.no_grad():
         _prepare_forward_differentiation()
-        change: Tensor = jvp(of, (weights,), (direction,))[1]
-    return change
+        product: Tensor = jvp(logits_of, (weights,), (direction,))[1]
+    return product
 
 
 @cache
 def _prepare_forward_differentiation() -> None:
-    """Let torch load what it needs, once, without the warning about a part of its own that it gives while doing so."""
+    """Let torch import what it needs, once, without the deprecation warning that this import raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
-    """Return further names of tensors a module holds under several, {name: first name}."""
+    """Return the additional names of tensors that a module holds under several names, {name: first name}."""
     first: dict[int, str] = {}
     tied = {}
     for name, tensor in [

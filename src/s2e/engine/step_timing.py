@@ -1,4 +1,4 @@
-"""How long the step of a population takes on this device, measured for several population sizes."""
+"""The time of a training step on this device, measured for several population sizes."""
 
 from __future__ import annotations
 
@@ -15,84 +15,91 @@ from s2e.engine.population import worth_compiling
 from s2e.engine.task import Member, Task
 from s2e.engine.training import engine_steps
 
-MOST_SLOWDOWN = 1.25
-"""Factor on the step time of the smallest size up to which a larger one is still measured."""
+MAX_SLOWDOWN = 1.25
+"""Multiple of the step time of the smallest size beyond which no larger size is measured."""
 
 WARM_UP_STEPS = 5
-"""Steps before those that are timed: libraries choose their kernels in the first, then the step is compiled and
-captured."""
+"""Steps before timing: in the first ones libraries choose their kernels, then the step is compiled and captured."""
 
 STEPS = 10
-"""Steps timed together, so that waiting for the device once hardly counts."""
+"""Steps in one timing, so that the synchronisation with the device hardly matters."""
 
 TIMINGS = 5
-"""How often they are timed at most."""
+"""Maximum number of timings."""
 
-PATIENCE = 0.3
-"""Seconds after which one generation is not timed once more."""
+MAX_SECONDS = 0.3
+"""Time after which no further timing of a size is started."""
 
 
 def step_seconds(
-    task: Task, kinds: Sequence[Member], sizes: Sequence[int], *, slower: float = MOST_SLOWDOWN
+    task: Task, templates: Sequence[Member], sizes: Sequence[int], *, max_slowdown: float = MAX_SLOWDOWN
 ) -> dict[int, float]:
-    """Return the seconds that a step of each generation takes, up to the first that is too slow or does not fit.
+    """Return the seconds of a step by population size, up to the first size that is too slow or does not fit.
 
-    A step that is going to be compiled is compiled here, too, for it takes a fraction of the time, and another fraction
-    for every K. That takes some ten seconds for each, so only the narrowest and the widest that fits are timed; what
-    is between them lies close to a line.
+    A step that the training would compile is compiled here as well, because its time is a fraction that differs by
+    size. Compiling takes some ten seconds, so only the smallest and the largest size that fits are timed. The times
+    between them are close to linear and are interpolated.
 
-    It leaves torch's random state and the memory as they were.
+    Torch's random state and the memory are as before afterwards.
+
+    Args:
+        task: settings shared by all members.
+        templates: a population of size K has K members like each of these, with different seeds.
+        sizes: K, increasing.
+        max_slowdown: multiple of the time of the first size beyond which measuring stops; not used for compiled steps.
     """
-    networks = sizes[0] * sum(task.method_of(kind).networks for kind in kinds)
-    timed = replace(task, fuse=worth_compiling(task, networks, task.epochs))
+    networks = sizes[0] * sum(task.method_of(template).networks for template in templates)
+    timed = replace(task, compile=worth_compiling(task, networks, task.epochs))
 
-    def step_takes(size: int) -> float | None:
-        seconds = _seconds_of_a_step(timed, [replace(kind, seed=seed) for kind in kinds for seed in range(size)])
-        _free()  # here, where nothing refers to the population any more
+    def seconds_of(size: int) -> float | None:
+        members = [replace(template, seed=seed) for template in templates for seed in range(size)]
+        seconds = _seconds_per_step(timed, members)
+        _release_memory()  # here, where nothing references the population any more
         return seconds
 
-    with _apart(task.device):
-        return _by_the_ends(step_takes, sizes) if timed.fuse else _one_by_one(step_takes, sizes, slower)
+    with _isolated(task.device):
+        if timed.compile:
+            return _interpolate(seconds_of, sizes)
+        return _measure_until_slow(seconds_of, sizes, max_slowdown)
 
 
-def _one_by_one(step_takes: Callable[[int], float | None], sizes: Sequence[int], slower: float) -> dict[int, float]:
+def _measure_until_slow(
+    seconds_of: Callable[[int], float | None], sizes: Sequence[int], max_slowdown: float
+) -> dict[int, float]:
     seconds: dict[int, float] = {}
     for size in sizes:
-        takes = step_takes(size)
-        if takes is None:
+        measured = seconds_of(size)
+        if measured is None:
             break
-        seconds[size] = takes
-        if takes > slower * seconds[sizes[0]]:
+        seconds[size] = measured
+        if measured > max_slowdown * seconds[sizes[0]]:
             break
     return seconds
 
 
-def _by_the_ends(step_takes: Callable[[int], float | None], sizes: Sequence[int]) -> dict[int, float]:
-    narrowest = step_takes(sizes[0])
-    if narrowest is None:
+def _interpolate(seconds_of: Callable[[int], float | None], sizes: Sequence[int]) -> dict[int, float]:
+    smallest = seconds_of(sizes[0])
+    if smallest is None:
         return {}
     for last in reversed(range(1, len(sizes))):
-        widest_takes = step_takes(sizes[last])
-        if widest_takes is not None:
-            ends = (sizes[0], sizes[last]), (narrowest, widest_takes)
+        largest = seconds_of(sizes[last])
+        if largest is not None:
+            ends = (sizes[0], sizes[last]), (smallest, largest)
             return {size: float(np.interp(size, *ends)) for size in sizes[: last + 1]}
-    return {sizes[0]: narrowest}
+    return {sizes[0]: smallest}
 
 
-def _seconds_of_a_step(task: Task, members: Sequence[Member]) -> float | None:
-    """Time the step of a population: the fastest of a few timings, since others at work can only slow one down.
-
-    None where it does not fit the memory.
-    """
+def _seconds_per_step(task: Task, members: Sequence[Member]) -> float | None:
+    """Return the smallest of a few timings, since other processes can only slow one down; None if out of memory."""
     try:
         run = engine_steps(task, members)
         run(WARM_UP_STEPS)
         timings: list[float] = []
-        _wait_for(task.device)
+        _synchronize(task.device)
         began = last = time.perf_counter()
-        while len(timings) < TIMINGS and last - began < PATIENCE:
+        while len(timings) < TIMINGS and last - began < MAX_SECONDS:
             run(STEPS)
-            _wait_for(task.device)
+            _synchronize(task.device)
             now = time.perf_counter()
             timings.append((now - last) / STEPS)
             last = now
@@ -102,8 +109,8 @@ def _seconds_of_a_step(task: Task, members: Sequence[Member]) -> float | None:
 
 
 @contextmanager
-def _apart(device: torch.device) -> Iterator[None]:
-    """Work on a device as a training does, and leave the caller's random state as it was."""
+def _isolated(device: torch.device) -> Iterator[None]:
+    """Make a CUDA device the current one, and restore the random state afterwards."""
     if device.type != "cuda":
         with torch.random.fork_rng(devices=[]):
             yield
@@ -112,13 +119,12 @@ def _apart(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _wait_for(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def _free() -> None:
-    """Give the memory of a population back, a captured step's too."""
+def _release_memory() -> None:
+    """Free the memory of a population and its captured step."""
     gc.collect()
     torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""What is trained and what comes of it: members, the task they share, and the trained population.
+"""Descriptions of a training and its outcome: members, the task they share, progress, and the trained population.
 
 Letters: P members, M networks in a member, G networks in all, T epochs, B batch, N samples, C classes.
 """
@@ -22,7 +22,7 @@ from s2e.networks.factories import Factory, check_network
 from s2e.schedules.fixed import check_epochs, check_schedule
 
 VALIDATION = "valid"
-"""Name under which a task evaluates the validation part; the only thing a search looks at."""
+"""Name of the validation set in `Task.evaluate`; a search uses no other."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Member:
 
     Attributes:
         schedule: (T,) keep rates in [0, 1].
-        seed: decides the initial weights of its networks.
-        learning_rate: its own, before the common plan lowers it.
-        labels: (N,) its own label set over the shared inputs; None for the labels of the training data.
-        method: its own way to weigh samples; None for the task's.
+        seed: determines the initial weights of its networks.
+        learning_rate: initial learning rate; it falls by the plan that all members share.
+        labels: (N,) labels of the shared inputs; None for those of the training data.
+        method: how samples are weighted; None for the method of the task.
         transition: (C, C) row-stochastic, from true to given labels, for methods that need one.
     """
 
@@ -48,24 +48,24 @@ class Member:
 
 @dataclass(frozen=True)
 class Task:
-    """What all members of a population share.
+    """Settings shared by all members of a population.
 
     Attributes:
-        train: the inputs, and the labels of members that bring none of their own.
+        train: the inputs, and the labels of members without labels of their own.
         network: factory of the architecture.
-        method: how samples are weighted, for members that bring no method of their own.
-        evaluate: data sets whose accuracy is recorded after every epoch; nothing here acts on it.
+        method: how samples are weighted, for members without a method of their own.
+        evaluate: data sets on which accuracy is recorded after every epoch, by name; training does not depend on it.
         epochs: T.
-        batch_size: B; the rest of an epoch that does not fill a batch is left out, another one every epoch.
-        seed: decides the order of the batches.
-        device: where to train.
-        vectorize: see `Population`.
-        stream: see `feed`.
-        chunk: members trained at a time; None for as many as the memory holds.
-        graph: replay steps as a CUDA graph where the device can.
-        fuse: compile a step before it is replayed; None does where the training is long enough to pay for it.
-        clean: samples with right labels, for methods that train with some.
-        remember_best: name of a data set in `evaluate`; the weights of each member's best epoch there are kept too.
+        batch_size: B; samples that do not fill a batch are left out, different ones in every epoch.
+        seed: determines the order of the batches.
+        device: device of the training.
+        vectorize: see `StackedNetworks`.
+        stream: see `batch_source`.
+        chunk: members trained together; None for as many as fit the memory.
+        graph: replay steps as CUDA graphs on a CUDA device.
+        compile: compile the step before it is captured; None if the training is long enough to be worth it.
+        clean: correctly labelled samples, for methods that train with them.
+        keep_best_on: name of a data set in `evaluate`; the weights of each member's best epoch on it are kept as well.
     """
 
     train: LabelledData
@@ -80,25 +80,25 @@ class Task:
     stream: bool | None = None
     chunk: int | None = None
     graph: bool = True
-    fuse: bool | None = None
+    compile: bool | None = None
     clean: LabelledData | None = None
-    remember_best: str | None = None
+    keep_best_on: str | None = None
 
     def method_of(self, member: Member) -> Method:
-        """Return what weighs the samples of a member."""
+        """Return the method of a member."""
         return member.method or self.method
 
 
 @dataclass(frozen=True)
 class EpochFinished:
-    """Where a training stands after an epoch.
+    """Progress of a training after an epoch of one chunk of its members.
 
     Attributes:
-        epoch: epochs done.
+        epoch: number of epochs finished, from 1.
         epochs: T.
-        indices: of the members that are trained at a time, among all of them.
+        indices: indices of the chunk's p members among the P members.
         population_size: P.
-        curves: of the members at `indices`, in that order, so far.
+        curves: of these p members, (p, T) each, in the order of `indices`; NaN after `epoch`.
     """
 
     epoch: int
@@ -113,66 +113,66 @@ class Trained:
     """Outcome of training P members.
 
     Attributes:
-        curves: what happened by epoch.
-        dynamics: what happened to every sample.
-        state: weights and buffers of all G networks, {name: (G, ...)}, on the CPU.
-        networks: how many of them belong to each of the P members; they stand next to each other.
-        best_state: the same as `state` at each member's best epoch, where the task asked for it.
+        curves: (P, T) each, losses and accuracies by epoch.
+        dynamics: (P, N) each, counts and losses by sample.
+        state: weights and buffers of all G networks after training, {name: (G, ...)}, on the CPU.
+        networks_per_member: P counts that sum to G; the networks of a member are adjacent in `state`.
+        best_state: like `state`, at the best epoch of each member; None unless the task has `keep_best_on`.
     """
 
     curves: Curves
     dynamics: Dynamics
     state: dict[str, Tensor]
-    networks: tuple[int, ...]
+    networks_per_member: tuple[int, ...]
     best_state: dict[str, Tensor] | None = None
 
     def rows(self, member: int) -> slice:
-        """Return the places of a member's networks in `state`."""
-        first = sum(self.networks[:member])
-        return slice(first, first + self.networks[member])
+        """Return the indices of a member's networks in `state`."""
+        first = sum(self.networks_per_member[:member])
+        return slice(first, first + self.networks_per_member[member])
 
     def modules(self, network: Factory, member: int = 0) -> tuple[nn.Module, ...]:
-        """Return the trained networks of a member as modules on the CPU, in evaluation mode."""
+        """Return the M trained networks of a member as modules on the CPU, in evaluation mode."""
         loaded = []
-        for row in range(sum(self.networks))[self.rows(member)]:
+        for row in range(sum(self.networks_per_member))[self.rows(member)]:
             with torch.random.fork_rng(devices=[]):
                 module = network()
-            # Not strict: tied weights are listed once here, and buffers outside the state dict are listed too.
+            # Not strict: `state` has tied weights once only, and also buffers that are not in a state dict.
             module.load_state_dict({name: tensor[row] for name, tensor in self.state.items()}, strict=False)
             loaded.append(module.eval())
         return tuple(loaded)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Trained]) -> Trained:
-        """Join chunks along the members."""
+        """Concatenate outcomes along the members."""
         best = [part.best_state for part in parts if part.best_state is not None]
         return cls(
             Curves.concatenate([part.curves for part in parts]),
             Dynamics.concatenate([part.dynamics for part in parts]),
-            _joined([part.state for part in parts]),
-            tuple(count for part in parts for count in part.networks),
-            _joined(best) if len(best) == len(parts) else None,
+            _concatenated([part.state for part in parts]),
+            tuple(count for part in parts for count in part.networks_per_member),
+            _concatenated(best) if len(best) == len(parts) else None,
         )
 
     def take(self, members: Sequence[int]) -> Trained:
-        """Return some of the members, in this order."""
+        """Return the outcome of some members, in the given order."""
         index = np.array(members)
-        rows = [row for member in members for row in range(sum(self.networks))[self.rows(member)]]
+        rows = [row for member in members for row in range(sum(self.networks_per_member))[self.rows(member)]]
         return Trained(
             self.curves.take(index),
             self.dynamics.take(index),
             {name: tensor[rows] for name, tensor in self.state.items()},
-            tuple(self.networks[member] for member in members),
+            tuple(self.networks_per_member[member] for member in members),
             None if self.best_state is None else {name: tensor[rows] for name, tensor in self.best_state.items()},
         )
 
 
-def _joined(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _concatenated(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
 
 def check(task: Task, members: Sequence[Member]) -> None:
-    """Refuse what no training can be made of."""
+    """Raise `InvalidInput` if the members cannot be trained on the task."""
     check_trainable(task.train, task.batch_size)
     check_epochs(task.epochs)
     check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
@@ -191,13 +191,13 @@ def check(task: Task, members: Sequence[Member]) -> None:
 
 
 def _check_needs(task: Task, member: Member) -> None:
-    """Refuse a member whose method needs what is not there."""
+    """Raise `InvalidInput` if the needs of a member's method are not met."""
     method, classes = task.method_of(member), task.train.classes
     if Need.CLEAN_SAMPLES in method.needs and task.clean is None:
         raise InvalidInput(f"`method` {method.name} needs {Need.CLEAN_SAMPLES.value}, but got none.")
     if task.clean is not None and task.clean.sample_shape != task.train.sample_shape:
         raise InvalidInput(
-            f"`clean` must hold samples of shape {task.train.sample_shape} as the training data do, "
+            f"`clean` must hold samples of shape {task.train.sample_shape} like the training data, "
             f"but got {task.clean.sample_shape}."
         )
     if Need.TRANSITION in method.needs and (member.transition is None or member.transition.shape != (classes, classes)):

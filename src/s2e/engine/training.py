@@ -1,6 +1,7 @@
-"""Training a population of members in lockstep: THE epoch loop. Everything that trains goes through it.
+"""The epoch loop: a population of members trained in lockstep. Everything that trains goes through it.
 
-Letters: P members, M networks in a member, T epochs, B batch, N samples, C classes.
+Letters: P members, M networks in a member, T epochs, B batch, N samples, S steps of an epoch, V clean samples in a
+batch.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 
@@ -18,23 +18,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e.data.samples import LabelledData
-from s2e.engine.batches import scaled
 from s2e.engine.curves import Curves
-from s2e.engine.memory import members_that_fit, network_bytes, small_on_a_cpu
+from s2e.engine.memory import chunk_size, probe_batch
 from s2e.engine.optimizers import learning_plan
-from s2e.engine.population import Crew, clean_batch_size
-from s2e.engine.recorder import bytes_per_member
+from s2e.engine.population import Population, clean_batch_size
 from s2e.engine.step import Epoch
 from s2e.engine.task import EpochFinished, Member, Task, Trained, check
-from s2e.engine.threads import Turns
-from s2e.methods import Method, Need
+from s2e.engine.threads import EpochCallback, too_small_to_split, train_in_threads
 from s2e.schedules.fixed import keep_counts
 from s2e.seeds import derive
 
 log = logging.getLogger(__name__)
-
-Tell = Callable[[int, tuple[int, ...], Curves], list[int]]
-"""Is told an epoch, the places of the members trained and their curves, and names the rows to stop."""
 
 
 def train_population(
@@ -44,33 +38,33 @@ def train_population(
     on_epoch: Callable[[EpochFinished], None] | None = None,
     stop: Callable[[EpochFinished], Collection[int]] | None = None,
 ) -> Trained:
-    """Train P members in lockstep; in chunks, one after the other, when they do not fit the memory together.
+    """Train P members in lockstep, or in consecutive chunks if they do not fit the memory together.
 
-    A member trained alone equals the same member trained in a population: exactly on a CPU, to rounding on a GPU.
+    A member trained alone equals the same member trained in a population: exactly on a CPU, up to rounding on a GPU.
 
     Args:
-        task: what they share.
-        members: what they do not.
-        on_epoch: told after every epoch.
-        stop: asked after every epoch; the members it names leave the population, which goes on without their cost.
+        task: settings shared by all members.
+        members: settings of each member.
+        on_epoch: called after every epoch of every chunk.
+        stop: called after every epoch; returns indices of members to stop. The others continue without their cost.
     """
     return Trainer(task).train(members, on_epoch=on_epoch, stop=stop)
 
 
 class Trainer:
-    """Trains populations of one task, one after the other; `train_population` says how.
+    """Trains populations of one task, one after the other; see `train_population`.
 
-    What one population has captured on the device serves the next one where members differ in seeds and schedules
-    alone, as the generations of a search do, or the chunks of a large population.
+    Graphs captured for one population are reused for the next if their members differ only in seeds and schedules, as
+    the generations of a search and the chunks of a large population do.
 
     Args:
-        task: what the members of all of them share.
+        task: settings shared by all members of all populations.
     """
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._idle: Crew | None = None
-        self._planned = (0, 0)  # members, and how many of them at a time
+        self._idle: Population | None = None  # of an earlier training, with its captured step
+        self._last_sizes = (0, 0)  # members, and members in a chunk
 
     def train(
         self,
@@ -82,200 +76,179 @@ class Trainer:
         """Train P members."""
         task = self.task
         check(task, members)
-        size = self._at_a_time(members)
-        order = _by_method(task, members)
-        parts: list[Trained] = []
+        size = self._chunk_size(members)
+        order = _grouped_by_method(task, members)
+        chunks: list[Trained] = []
         first = 0
 
-        def tell(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
-            progress = EpochFinished(epoch + 1, task.epochs, places, len(order), curves)
+        def callback(epoch: int, indices: tuple[int, ...], curves: Curves) -> list[int]:
+            finished = EpochFinished(epoch + 1, task.epochs, indices, len(order), curves)
             if on_epoch is not None:
-                on_epoch(progress)
-            leaving = set() if stop is None else set(stop(progress))
-            return [row for row, place in enumerate(places) if place in leaving]
+                on_epoch(finished)
+            stopped = set() if stop is None else set(stop(finished))
+            return [row for row, index in enumerate(indices) if index in stopped]
 
         while first < len(order):
-            now = order[first : first + size]
+            chunk = order[first : first + size]
             try:
-                with _current(task.device), _random_state_restored(task), _fast_matrix_products():
-                    parts += self._train_side_by_side(members, now, tell)
-                first += len(now)
+                with _current_device(task.device), _isolated_random_state(task), _tf32_matrix_products():
+                    chunks += self._train_indices(members, chunk, callback)
+                first += len(chunk)
             except torch.OutOfMemoryError:
-                if len(now) == 1:
+                if len(chunk) == 1:
                     raise
-                size = (len(now) + 1) // 2
-                log.warning("out of memory with %d members at a time; going on with %d", len(now), size)
-            if size < len(now):  # outside the handler, which keeps the failed attempt's tensors alive
+                size = (len(chunk) + 1) // 2
+                log.warning("out of memory with %d members at a time; continuing with %d", len(chunk), size)
+            if size < len(chunk):  # outside the handler, which keeps the tensors of the failed attempt alive
                 gc.collect()
                 torch.cuda.empty_cache()
-        self._planned = (len(members), size)
-        trained = Trained.concatenate(parts)
+        self._last_sizes = (len(members), size)
+        trained = Trained.concatenate(chunks)
         return trained if order == sorted(order) else trained.take(np.argsort(order).tolist())
 
-    def _at_a_time(self, members: Sequence[Member]) -> int:
-        """Return how many members to train at once; what is idle is given up where it would be in the way."""
-        count, size = self._planned
+    def _train_indices(
+        self, members: Sequence[Member], indices: Sequence[int], callback: EpochCallback
+    ) -> list[Trained]:
+        """Train the members at some indices, small networks on a CPU in several threads.
+
+        The choice depends on network and batch, never on the number of members: rounding depends on the threads that
+        share an operation, and a member must not depend on the other members.
+        """
+
+        def train(share: Sequence[int], callback: EpochCallback) -> Trained:
+            return self._train_lockstep(members, share, callback)
+
+        if self.task.device.type == "cpu" and torch.get_num_threads() > 1 and self._small_network:
+            return train_in_threads(train, indices, callback)
+        return [train(indices, callback)]
+
+    def _train_lockstep(self, members: Sequence[Member], indices: Sequence[int], callback: EpochCallback) -> Trained:
+        """Train the members at some indices, which fit the memory together; `callback` returns the rows to stop."""
+        task = self.task
+        curves = Curves.empty(len(indices), task.epochs, task.evaluate)
+        population = self._population([members[index] for index in indices])
+        outcomes: list[tuple[NDArray[np.int64], Trained]] = []
+        order = batch_order(task, 0)
+        for number in range(task.epochs):
+            epoch = plan_epoch(task, number, population, order)
+            population.step.begin_epoch(epoch)
+            population.step.run(epoch.steps)
+            accuracies = {name: evaluation.accuracy() for name, evaluation in population.evaluations.items()}
+            order = batch_order(task, number + 1)  # of the next epoch, while the device still works on this one
+            population.recorder.end_epoch(number, curves, population.rows)
+            for name, accuracy in accuracies.items():
+                by_member = accuracy.cpu().split(population.networks_per_member)
+                curves.accuracy[name][population.rows, number] = [float(own.mean()) for own in by_member]
+            if population.best is not None and task.keep_best_on is not None:
+                population.best.update(curves.accuracy[task.keep_best_on][population.rows, number])
+            stopped = np.isin(population.rows, callback(number, tuple(indices), curves))
+            if stopped.any() and number + 1 < task.epochs:
+                outcomes.append(population.outcome(curves, np.flatnonzero(stopped)))
+                if stopped.all():
+                    break
+                population = population.take(np.flatnonzero(~stopped), task.epochs - number - 1)
+        else:
+            outcomes.append(population.outcome(curves, np.arange(len(population.members))))
+        self._idle = population if population.step.captured else None
+        order_of_rows = np.argsort(np.concatenate([rows for rows, _ in outcomes]))
+        trained = Trained.concatenate([outcome for _, outcome in outcomes])
+        return trained if len(outcomes) == 1 else trained.take(order_of_rows.tolist())
+
+    def _population(self, members: Sequence[Member]) -> Population:
+        """Put members on the device, in the tensors of the idle population if possible."""
+        idle, self._idle = self._idle, None
+        if idle is not None and idle.can_restart_with(members):
+            return idle.restart_with(members)
+        if idle is not None:
+            del idle
+            gc.collect()
+        return Population.create(self.task, members)
+
+    def _chunk_size(self, members: Sequence[Member]) -> int:
+        """Return how many members to train together; releases the idle population if it cannot be reused."""
+        count, size = self._last_sizes
         if self._idle is not None and count == len(members):
             return size
         self._idle = None
         if self.task.device.type == "cuda":
             gc.collect()  # graphs of an earlier training hold memory until then
-        return self.task.chunk or _planned_chunk(self.task, members)
-
-    def _train_side_by_side(self, members: Sequence[Member], places: Sequence[int], tell: Tell) -> list[Trained]:
-        """Train the members at these places; small networks on a CPU in several threads, each with some of the members.
-
-        An operation on a small network is too short to be shared by cores (beside another busy process, waiting for
-        each other makes it many times slower), so each core takes members of its own. Whether it does depends on the
-        network and the batch, never on the number of members: the rounding of an operation depends on the threads that
-        share it, and a member must not depend on its company.
-        """
-        task, threads = self.task, torch.get_num_threads()
-        if task.device.type != "cpu" or threads == 1 or not self._small:
-            return [self._train_chunk(members, places, tell)]
-        shares = [share.tolist() for share in np.array_split(places, min(threads, len(places)))]
-        turns = Turns(len(shares))
-
-        def train(share: int) -> Trained:
-            def tell_in_turn(epoch: int, places: tuple[int, ...], curves: Curves) -> list[int]:
-                with turns.mine(share):
-                    return tell(epoch, places, curves)
-
-            with turns.taken_by(share):
-                return self._train_chunk(members, shares[share], tell_in_turn)
-
-        torch.set_num_threads(1)
-        try:
-            with ThreadPoolExecutor(len(shares)) as pool:
-                training = [pool.submit(train, share) for share in range(len(shares))]
-                try:
-                    wait(training, return_when=FIRST_EXCEPTION)
-                finally:  # one has failed or all are done, or the user interrupts: nobody needs to go on
-                    turns.end()
-            problems = [problem for each in training if (problem := each.exception()) is not None]
-            for problem in sorted(problems, key=lambda problem: isinstance(problem, CancelledError)):
-                raise problem
-            return [each.result() for each in training]
-        finally:
-            torch.set_num_threads(threads)
+        return self.task.chunk or chunk_size(self.task, members)
 
     @cached_property
-    def _small(self) -> bool:
-        return small_on_a_cpu(self.task.network, _probe(self.task))
-
-    def _train_chunk(self, members: Sequence[Member], places: Sequence[int], tell: Tell) -> Trained:
-        """Train the members at these places, which fit the memory together; `tell` names those to stop."""
-        task = self.task
-        curves = Curves.empty(len(places), task.epochs, task.evaluate)
-        crew = self._crew([members[place] for place in places])
-        stopped: list[tuple[NDArray[np.int64], Trained]] = []
-        order = _batch_order(task, 0)
-        for epoch in range(task.epochs):
-            now = _epoch(task, epoch, crew, order)
-            crew.lockstep.begin_epoch(now)
-            crew.lockstep.run(now.steps)
-            accuracies = {name: evaluation.accuracy() for name, evaluation in crew.evaluations.items()}
-            order = _batch_order(task, epoch + 1)  # for the next one, while the device is still busy with this one
-            crew.recorder.end_epoch(epoch, curves, crew.rows)
-            for name, accuracy in accuracies.items():
-                by_member = accuracy.cpu().split(crew.networks)
-                curves.accuracy[name][crew.rows, epoch] = [float(own.mean()) for own in by_member]
-            if crew.best is not None and task.remember_best is not None:
-                crew.best.update(curves.accuracy[task.remember_best][crew.rows, epoch])
-            leaving = np.isin(crew.rows, tell(epoch, tuple(places), curves))
-            if leaving.any() and epoch + 1 < task.epochs:
-                stopped.append(crew.outcome(curves, np.flatnonzero(leaving)))
-                if leaving.all():
-                    break
-                crew = crew.part(np.flatnonzero(~leaving), task.epochs - epoch - 1)
-        else:
-            stopped.append(crew.outcome(curves, np.arange(len(crew.members))))
-        self._idle = crew if crew.lockstep.captured else None
-        back = np.argsort(np.concatenate([rows for rows, _ in stopped]))
-        trained = Trained.concatenate([part for _, part in stopped])
-        return trained if len(stopped) == 1 else trained.take(back.tolist())
-
-    def _crew(self, members: Sequence[Member]) -> Crew:
-        """Put members on the device, into what is idle there where it serves them."""
-        idle, self._idle = self._idle, None
-        if idle is not None and idle.serves(members):
-            return idle.restart(members)
-        if idle is not None:
-            del idle
-            gc.collect()
-        return Crew.of(self.task, members)
-
-
-def _by_method(task: Task, members: Sequence[Member]) -> list[int]:
-    """Return the places of the members so that those of one method stand together, methods as they first appear."""
-    methods = list(dict.fromkeys(task.method_of(member) for member in members))
-    return sorted(range(len(members)), key=lambda place: methods.index(task.method_of(members[place])))
+    def _small_network(self) -> bool:
+        return too_small_to_split(self.task.network, probe_batch(self.task))
 
 
 def engine_steps(task: Task, members: Sequence[Member]) -> Callable[[int], None]:
-    """Return the bare steps of a population, for measuring them: trains every member on so many batches.
+    """Return a function that trains a population on a number of batches, for measuring the time of steps.
 
-    Unlike `train_population` it does not give torch's random state back.
+    Unlike `train_population`, it changes torch's random state.
     """
     check(task, members)
-    members = [members[place] for place in _by_method(task, members)]
-    crew = Crew.of(task, members)
-    first = _epoch(task, 0, crew, _batch_order(task, 0))
+    members = [members[index] for index in _grouped_by_method(task, members)]
+    population = Population.create(task, members)
+    epoch = plan_epoch(task, 0, population, batch_order(task, 0))
     left = 0
 
     def run(steps: int) -> None:
         nonlocal left
         while steps > 0:
             if left == 0:
-                crew.lockstep.begin_epoch(first)
-                left = first.steps
+                population.step.begin_epoch(epoch)
+                left = epoch.steps
             now = min(steps, left)
-            with _fast_matrix_products():
-                crew.lockstep.run(now)
+            with _tf32_matrix_products():
+                population.step.run(now)
             steps, left = steps - now, left - now
 
     return run
 
 
-def _epoch(task: Task, number: int, crew: Crew, order: Tensor) -> Epoch:
-    """What holds during an epoch."""
+def plan_epoch(task: Task, number: int, population: Population, order: Tensor) -> Epoch:
+    """Return the settings of an epoch, given the order of its samples (S * B,)."""
     steps = len(order) // task.batch_size
-    clean = None if crew.samples.clean is None else task.clean
-    now = np.stack([member.schedule[number] for member in crew.members])  # (P,)
+    clean = None if population.samples.clean is None else task.clean
+    keep_rates = np.stack([member.schedule[number] for member in population.members])  # (P,)
     return Epoch(
         number,
         order,
         steps,
-        torch.from_numpy(keep_counts(now, task.batch_size)),
-        torch.from_numpy(now),
+        torch.from_numpy(keep_counts(keep_rates, task.batch_size)),
+        torch.from_numpy(keep_rates),
         *learning_plan(number, task.epochs),
-        None if clean is None else _clean_order(task, clean, number, steps),
+        None if clean is None else clean_batch_order(task, clean, number, steps),
     )
 
 
-def _batch_order(task: Task, epoch: int) -> Tensor:
-    """Shuffle the samples for one epoch, (S * B,), the same on every device."""
+def batch_order(task: Task, epoch: int) -> Tensor:
+    """Return the order of the samples in an epoch, (S * B,), the same on every device."""
     generator = torch.Generator().manual_seed(derive(task.seed, "order", epoch))
     shuffled = torch.randperm(len(task.train), generator=generator)
     return shuffled[: len(shuffled) // task.batch_size * task.batch_size]
 
 
-def _clean_order(task: Task, clean: LabelledData, epoch: int, steps: int) -> Tensor:
-    """Shuffle the clean samples for one epoch, as often as its steps need them, (S * V,), the same on every device."""
+def clean_batch_order(task: Task, clean: LabelledData, epoch: int, steps: int) -> Tensor:
+    """Return the order of the clean samples in an epoch, repeated as often as needed, (S * V,)."""
     generator = torch.Generator().manual_seed(derive(task.seed, "clean order", epoch))
     needed = steps * clean_batch_size(task, clean)
     shuffled = [torch.randperm(len(clean), generator=generator) for _ in range(-(-needed // len(clean)))]
     return torch.cat(shuffled)[:needed]
 
 
-def _current(device: torch.device) -> AbstractContextManager[None]:
-    """Make a CUDA device the current one, for the streams and graphs of a training on it."""
+def _grouped_by_method(task: Task, members: Sequence[Member]) -> list[int]:
+    """Return the indices of the members with those of one method adjacent, methods in order of first appearance."""
+    methods = list(dict.fromkeys(task.method_of(member) for member in members))
+    return sorted(range(len(members)), key=lambda index: methods.index(task.method_of(members[index])))
+
+
+def _current_device(device: torch.device) -> AbstractContextManager[None]:
+    """Make a CUDA device the current one, for streams and graphs."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager
-def _random_state_restored(task: Task) -> Iterator[None]:
-    """Seed what modules draw from (dropout), and leave the caller's random state as it was."""
+def _isolated_random_state(task: Task) -> Iterator[None]:
+    """Seed the random state that modules use (dropout), and restore the caller's afterwards."""
     devices = [task.device] if task.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(derive(task.seed, "modules"))
@@ -283,31 +256,11 @@ def _random_state_restored(task: Task) -> Iterator[None]:
 
 
 @contextmanager
-def _fast_matrix_products() -> Iterator[None]:
-    """Let float32 matrix products use the tensor cores' tf32; a CPU ignores it."""
+def _tf32_matrix_products() -> Iterator[None]:
+    """Let float32 matrix products use tf32 on tensor cores; without effect on a CPU."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _planned_chunk(task: Task, members: Sequence[Member]) -> int:
-    """Return how many members to train at once, by what the networks of the largest and its records need."""
-    passes = max(_passes_in_memory(task.method_of(member)) for member in members)
-    needed = passes * network_bytes(task.network, _probe(task)) + bytes_per_member(len(task.train))
-    size = members_that_fit(needed, task.device, len(members))
-    if size < len(members):
-        log.warning("%d members do not fit the memory together; training %d at a time", len(members), size)
-    return size
-
-
-def _probe(task: Task) -> Tensor:
-    """Return a batch to try a network on."""
-    return scaled(torch.from_numpy(task.train.inputs[: task.batch_size]))
-
-
-def _passes_in_memory(method: Method) -> int:
-    """Return how many forward passes of a network are held at once: one for each, and two for clean samples."""
-    return method.networks * (3 if Need.CLEAN_SAMPLES in method.needs else 1)

@@ -1,14 +1,14 @@
-"""Methods that take two trainings: the first one's networks give what the second one needs.
+"""Methods that need two trainings: the networks of the first give a quantity that the second needs.
 
-Forward correction needs a transition matrix. A member that brings none is trained twice, from the same weights: with
-plain cross-entropy, which gives the matrix, and with the loss corrected by it. The matrix is read off the first network
-at its best validation epoch, where there is validation: in the end it has memorised the wrong labels, predicts each
-of them with certainty, and the matrix would be the identity.
+Forward correction needs a transition matrix. A member without one is trained twice from the same initial weights: with
+plain cross-entropy, from which the matrix is estimated, and with the loss corrected by it. The matrix is estimated at
+the first network's best validation epoch, if there is validation: after the last epoch the network has memorised the
+wrong labels and predicts each of them with certainty, so the matrix would be the identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,69 +21,81 @@ from s2e.engine.training import train_population
 from s2e.methods import Need, Standard, default_percentile, estimate_transition
 
 
-class Staged(NamedTuple):
-    """Outcome of training in stages: what came of the members, and the members as they were trained in the end."""
+class TwoStageTrained(NamedTuple):
+    """Outcome of `train_in_two_stages`."""
 
-    trained: Trained
-    members: list[Member]
+    trained: Trained  # of the P members
+    members: list[Member]  # the P members as trained: with the estimated transition matrix if they had none
 
 
-def train_in_stages(
+def train_in_two_stages(
     task: Task,
     members: Sequence[Member],
     *,
     on_epoch: Callable[[EpochFinished], None] | None = None,
-    on_first: Callable[[list[int], Trained], None] | None = None,
-) -> Staged:
-    """Train members of any methods, in two populations where a method needs two trainings.
+    stop: Callable[[EpochFinished], Collection[int]] | None = None,
+    on_first_stage: Callable[[list[int], Trained], None] | None = None,
+) -> TwoStageTrained:
+    """Train P members of any methods, in two populations if a transition matrix has to be estimated, else in one.
 
-    The first population holds everyone who can be trained at once, and a Standard training for each member that needs
-    a transition matrix; a Standard member that is there anyway, with the same seed and labels, serves for both.
-    Before the second begins, `on_first` is told the places of the members that are finished, and what came of them.
+    The first population has all members that can be trained immediately, and a Standard member for each that needs a
+    transition matrix. If one of `members` is that Standard member, with the same seed, labels and learning rate, it is
+    trained only once.
+
+    Args:
+        task: settings shared by all members.
+        members: settings of each member.
+        on_epoch: called after every epoch of each population.
+        stop: called after every epoch of each population; returns indices of members of that population to stop.
+        on_first_stage: called before the second population, if there is one, with the indices of the members that are
+            finished and their outcome; not called if there are none.
     """
-    waiting = [place for place, member in enumerate(members) if _waits(task, member)]
+    waiting = [index for index, member in enumerate(members) if _needs_estimate(task, member)]
     if not waiting:
-        return Staged(train_population(task, members, on_epoch=on_epoch), list(members))
-    ready = [place for place in range(len(members)) if place not in set(waiting)]
-    first = [members[place] for place in ready]
-    served_by = {_training(task, member): place for place, member in reversed(list(enumerate(first)))}
-    for place in waiting:
-        plain = replace(members[place], method=Standard())
-        if _training(task, plain) not in served_by:
-            served_by[_training(task, plain)] = len(first)
+        return TwoStageTrained(train_population(task, members, on_epoch=on_epoch, stop=stop), list(members))
+    ready = [index for index in range(len(members)) if index not in set(waiting)]
+    first = [members[index] for index in ready]
+    positions = {_training_key(task, member): position for position, member in reversed(list(enumerate(first)))}
+    for index in waiting:
+        plain = replace(members[index], method=Standard())
+        if _training_key(task, plain) not in positions:
+            positions[_training_key(task, plain)] = len(first)
             first.append(plain)
-    remembered = VALIDATION if VALIDATION in task.evaluate else None
-    trained = train_population(replace(task, remember_best=remembered), first, on_epoch=on_epoch)
-    if on_first is not None and ready:
-        on_first(ready, trained.take(range(len(ready))))
-    sources = [served_by[_training(task, replace(members[place], method=Standard()))] for place in waiting]
-    matrices = estimated_transitions(task, trained, sources)
-    second = [replace(members[place], transition=matrix) for place, matrix in zip(waiting, matrices, strict=True)]
-    corrected = train_population(task, second, on_epoch=on_epoch)
+    keep_best_on = VALIDATION if VALIDATION in task.evaluate else None
+    trained = train_population(replace(task, keep_best_on=keep_best_on), first, on_epoch=on_epoch, stop=stop)
+    if on_first_stage is not None and ready:
+        on_first_stage(ready, trained.take(range(len(ready))))
+    sources = [positions[_training_key(task, replace(members[index], method=Standard()))] for index in waiting]
+    matrices = estimate_transitions(task, trained, sources)
+    second = [replace(members[index], transition=matrix) for index, matrix in zip(waiting, matrices, strict=True)]
+    corrected = train_population(task, second, on_epoch=on_epoch, stop=stop)
     together = Trained.concatenate([trained.take(range(len(ready))), corrected] if ready else [corrected])
     final = dict(zip([*ready, *waiting], [*first[: len(ready)], *second], strict=True))
     order = np.argsort([*ready, *waiting]).tolist()
-    return Staged(together.take(order), [final[place] for place in range(len(members))])
+    return TwoStageTrained(together.take(order), [final[index] for index in range(len(members))])
 
 
-def populations_needed(task: Task, members: Sequence[Member]) -> int:
-    """Return how many populations `train_in_stages` trains one after the other."""
-    return 2 if any(_waits(task, member) for member in members) else 1
+def stages_needed(task: Task, members: Sequence[Member]) -> int:
+    """Return the number of populations that `train_in_two_stages` trains, 1 or 2."""
+    return 2 if any(_needs_estimate(task, member) for member in members) else 1
 
 
-def estimated_transitions(task: Task, trained: Trained, members: Sequence[int]) -> NDArray[np.float64]:
-    """Estimate the transition matrices of some trained members, (R, C, C), from their predictions on the inputs."""
+def estimate_transitions(task: Task, trained: Trained, members: Sequence[int]) -> NDArray[np.float64]:
+    """Return the transition matrices of some trained members, (R, C, C), from their predictions on the inputs.
+
+    R is the number of networks of these members.
+    """
     classes, state = task.train.classes, trained.best_state or trained.state
-    rows = [row for member in members for row in range(sum(trained.networks))[trained.rows(member)]]
+    rows = [row for member in members for row in range(sum(trained.networks_per_member))[trained.rows(member)]]
     predicted = predictions(task, {name: tensor[rows] for name, tensor in state.items()})  # (R, N, C)
     return estimate_transition(predicted[..., :classes], percentile=default_percentile(classes))
 
 
-def _waits(task: Task, member: Member) -> bool:
+def _needs_estimate(task: Task, member: Member) -> bool:
     return Need.TRANSITION in task.method_of(member).needs and member.transition is None
 
 
-def _training(task: Task, member: Member) -> Hashable:
-    """Return what tells one training from another, apart from the schedule, which Standard does not look at."""
+def _training_key(task: Task, member: Member) -> Hashable:
+    """Return what distinguishes trainings, without the schedule, which Standard does not use."""
     labels = None if member.labels is None else member.labels.tobytes()
     return task.method_of(member), member.seed, member.learning_rate, labels
