@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from s2e.audit.relabelling import relabelled_validation, with_validation_labels
-from s2e.data.noise import apply, parse_noise
+from s2e.data.noise import apply_noise, parse_noise
 from s2e.data.samples import hold_out
 from s2e.engine.task import VALIDATION
 from s2e.methods import Standard
@@ -17,7 +17,7 @@ EPOCHS = 15
 
 def held_out_of(noise: str):
     """A task whose validation part is as doubtful as what is trained on; whoever searches brings his own method."""
-    data = apply(parse_noise(noise), blobs(600, wrong=0.0, seed=3), np.random.default_rng(0))
+    data = apply_noise(parse_noise(noise), blobs(600, wrong=0.0, seed=3), np.random.default_rng(0))
     rest, held = hold_out(data, 0.2, np.random.default_rng(1))
     return task(rest, Standard(), evaluate={VALIDATION: held}, epochs=EPOCHS), held
 

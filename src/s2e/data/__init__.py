@@ -1,1 +1,45 @@
-"""Labelled samples: loading by name or path, downloads, tables, images, the hub, noise and splits."""
+"""Labelled samples: loading by name or path, label noise, and the split into training, validation and test.
+
+Modules that need pandas, Pillow or the Hugging Face Hub (`table_*`, `image_*`, `hub`) are imported where they are used.
+"""
+
+from s2e.data.input_readers import ENCODING, ArrayReader, reader_from_json
+from s2e.data.loading import available, load
+from s2e.data.natural_order import natural_key
+from s2e.data.noise import achieved_rate, check_transition_matrix, parse_noise, read_matrix
+from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split, prepare
+from s2e.data.samples import (
+    LabelledData,
+    Source,
+    Splits,
+    as_labelled_data,
+    check_trainable,
+    default_share,
+    fingerprint,
+    hold_out,
+)
+
+__all__ = [
+    "ENCODING",
+    "ArrayReader",
+    "LabelledData",
+    "Prepared",
+    "Source",
+    "Splits",
+    "achieved_rate",
+    "as_labelled_data",
+    "available",
+    "check_preparation",
+    "check_trainable",
+    "check_transition_matrix",
+    "corrupt_and_split",
+    "default_share",
+    "fingerprint",
+    "hold_out",
+    "load",
+    "natural_key",
+    "parse_noise",
+    "prepare",
+    "read_matrix",
+    "reader_from_json",
+]

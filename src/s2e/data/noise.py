@@ -15,7 +15,6 @@ from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from s2e.data.samples import LabelledData
@@ -110,12 +109,13 @@ def parse_noise(text: str) -> NoiseSpec:
             ) from None
         return NoiseSpec(kind, rate=rate)
     if kind == "asymmetric":
-        return NoiseSpec(kind, source=value, matrix=tuple(map(tuple, asymmetric(read_matrix(value)).tolist())))
+        matrix = check_transition_matrix(read_matrix(value))
+        return NoiseSpec(kind, source=value, matrix=tuple(map(tuple, matrix.tolist())))
     return NoiseSpec(kind, source=value or None)
 
 
 def read_matrix(file: str) -> ArrayLike:
-    """Read the numbers of a matrix file; `asymmetric` checks that they are a transition matrix."""
+    """Read the numbers of a matrix file; `check_transition_matrix` checks that they are a transition matrix."""
     path = Path(file)
     if path.suffix not in (".npy", ".csv", ".json"):
         raise InvalidInput(f"the noise matrix must be a .npy, .csv or .json file, but got {file!r}.")
@@ -164,7 +164,7 @@ def pair(classes: int, rate: float) -> Floats:
     return (1 - rate) * keep + rate * np.roll(keep, 1, axis=1)
 
 
-def asymmetric(matrix: ArrayLike) -> Floats:
+def check_transition_matrix(matrix: ArrayLike) -> Floats:
     """Return the given matrix (C, C), checked, with rows rescaled to sum to 1 exactly."""
     try:
         checked = np.array(matrix, dtype=np.float64)
@@ -193,7 +193,7 @@ def transition_matrix(spec: NoiseSpec, classes: int) -> Floats:
         if len(spec.matrix) != classes:
             size = len(spec.matrix)
             raise InvalidInput(f"`matrix` must be {classes} × {classes} for these data, but {spec} is {size} × {size}.")
-        return asymmetric(spec.matrix)
+        return check_transition_matrix(spec.matrix)
     makers = {"symmetric": symmetric, "uniform": uniform, "pair": pair}
     if spec.rate is None or spec.kind not in makers:
         raise InvalidInput(f"`noise` must be of a kind with a transition matrix, but got {spec}.")
@@ -203,7 +203,7 @@ def transition_matrix(spec: NoiseSpec, classes: int) -> Floats:
 # Drawing labels
 
 
-def apply(spec: NoiseSpec, data: LabelledData, generator: np.random.Generator) -> LabelledData:
+def apply_noise(spec: NoiseSpec, data: LabelledData, generator: np.random.Generator) -> LabelledData:
     """Return the same samples with noisy labels; the true labels become (or stay) `clean_labels`.
 
     Noise is drawn from the true labels where they are known, so it replaces earlier noise. `none` returns the data
@@ -237,7 +237,7 @@ def achieved_rate(data: LabelledData) -> float | None:
 
 def corrupt(labels: Labels, matrix: ArrayLike, generator: np.random.Generator) -> Labels:
     """Draw every label (N,) independently from the row of `matrix` (C, C) of its true class."""
-    checked = asymmetric(matrix)
+    checked = check_transition_matrix(matrix)
     _check_labels(labels, len(checked))
     cumulative = np.cumsum(checked, axis=1)  # (C, C)
     cumulative /= cumulative[:, -1:]  # the last is exactly 1, above any uniform draw
@@ -320,6 +320,8 @@ def truncated_centre(rate: float) -> float:
 
     The mean increases with μ and is below 0.01/|μ| for μ < 0, which gives the lower end of the bracket.
     """
+    from scipy.optimize import brentq  # slow to import
+
     return float(brentq(lambda centre: _truncated_mean(centre) - rate, -(_FLIP_SPREAD**2) / rate, 0.6, xtol=1e-14))
 
 

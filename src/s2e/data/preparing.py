@@ -1,4 +1,4 @@
-"""From a name or a path to data ready to train on: load → corrupt → split."""
+"""Prepare data for training: load → corrupt → split."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from s2e.data import loading
-from s2e.data.noise import NoiseSpec, achieved_rate, apply, parse_noise
+from s2e.data.noise import NoiseSpec, achieved_rate, apply_noise, parse_noise
 from s2e.data.samples import LabelledData, Source, Splits, default_share, hold_out
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, listed
 from s2e.seeds import derive
 from s2e.specs import AUTO, DATA_HELP, DataSpec
 
-
 VALIDATIONS = (AUTO, "clean", "noisy")
-"""What a validation part may be, other than a file."""
+"""Values of `validation` other than a file."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Prepared:
     Attributes:
         splits: training, validation and test.
         validation: "clean" or "noisy".
-        noise_rate: achieved share of wrong training labels, None where unknown.
-        source: the data as loaded, where there was one.
+        noise_rate: share of wrong training labels, None if unknown.
+        source: the data as loaded, None if they were not loaded.
     """
 
     splits: Splits
@@ -38,7 +37,7 @@ class Prepared:
 
 
 def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
-    """Refuse data, a noise setting or a validation part that cannot be used; nothing is loaded for it."""
+    """Refuse an empty data name, invalid noise and a missing validation file, without loading data."""
     if not spec.data:
         raise InvalidInput(f"`data` must be given: {DATA_HELP}.")
     if not noises or len({str(parse_noise(noise)) for noise in noises}) < len(noises):
@@ -56,17 +55,17 @@ def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
 
 
 def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, root: Path, *, draw: int = 0) -> Prepared:
-    """Corrupt and split what was loaded.
+    """Corrupt and split loaded data.
 
     Clean validation is held out before noise is added; noisy validation is held out of the noisy samples.
 
     Args:
         source: the data as loaded.
         spec: where validation comes from.
-        noise: noise to add, as `parse_noise` reads it; "none" to leave the labels as they are.
-        seed: of the noise and the split.
-        root: directory of the files with human labels.
-        draw: which of many draws of the same noise; the split does not depend on it where validation is clean.
+        noise: noise to add, in the form of `parse_noise`; "none" leaves the labels unchanged.
+        seed: seed of the noise and the split.
+        root: directory of the human labels.
+        draw: index of the draw of the noise; the split does not depend on it if validation is clean.
     """
     parsed = parse_noise(noise)
     given, kind = _given_validation(spec, source, parsed)
@@ -89,25 +88,25 @@ def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, roo
 
 
 def _given_validation(spec: DataSpec, source: Source, noise: NoiseSpec) -> tuple[LabelledData | None, str]:
-    """Return validation data that came in a file, if any, and whether validation is clean or noisy."""
-    wish = spec.validation
+    """Return validation data of the source or of a file, if any, and whether validation is clean or noisy."""
+    wanted = spec.validation
     has_clean_labels = noise.kind != "none" or source.train.clean_labels is not None
-    if wish == "auto":
-        wish = "clean" if source.valid is not None or has_clean_labels else "noisy"
-    if wish == "noisy":
+    if wanted == AUTO:
+        wanted = "clean" if source.valid is not None or has_clean_labels else "noisy"
+    if wanted == "noisy":
         return None, "noisy"
-    if wish != "clean":
-        return _from_file(wish, source), "clean"
+    if wanted != "clean":
+        return _from_file(wanted, source), "clean"
     if source.valid is None and not has_clean_labels:
         raise InvalidInput(
             f"`validation` clean needs clean labels, but {spec.data} has none and no noise is added; "
-            f"give a .npz file of clean samples instead, or use noisy."
+            f"pass an .npz file of clean samples, or noisy."
         )
     return source.valid, "clean"
 
 
 def _from_file(path: str, source: Source) -> LabelledData:
-    """Read validation data: an .npz file, or, for a table, another table with the same columns."""
+    """Read validation data from an .npz file, or from a table if the training data are one."""
     from s2e.data.table_reader import TableReader
 
     train, reader = source.train, source.reader
@@ -115,28 +114,27 @@ def _from_file(path: str, source: Source) -> LabelledData:
         return reader.read_labelled(Path(path))
     if not path.endswith(".npz"):
         raise InvalidInput(
-            f"`validation` must be auto, clean, noisy, a .npz file, or a table where the data are one, "
-            f"but got {path!r}."
+            f"`validation` must be {', '.join(VALIDATIONS)}, an .npz file, or a table if the data are one, but got {path!r}."
         )
     valid = loading.load(path).train
     wanted, found = (f"{data.inputs.dtype} of shape {data.sample_shape}" for data in (train, valid))
     if wanted != found or not set(valid.class_names) <= set(train.class_names):
         raise InvalidInput(
             f"`validation` must hold samples of {wanted} and classes of the training data, but {path!r} holds {found} "
-            f"and the classes {', '.join(valid.class_names[:10])}."
+            f"and the classes {listed(valid.class_names, 10)}."
         )
-    codes = np.array([train.class_names.index(name) for name in valid.class_names], dtype=np.int64)
-    return replace(valid, labels=codes[valid.labels], class_names=train.class_names)
+    index = np.array([train.class_names.index(name) for name in valid.class_names], dtype=np.int64)
+    return replace(valid, labels=index[valid.labels], class_names=train.class_names)
 
 
 def _corrupt(data: LabelledData, noise: NoiseSpec, name: str, seed: int, root: Path, draw: int) -> LabelledData:
     if noise.kind == "human":
         labels = loading.human_labels(name, noise.source or "", root)
         if len(labels) <= data.rows.max():
-            raise InvalidInput(f"the human labels must cover all of {name}, but there are only {len(labels)}.")
+            raise InvalidInput(f"the human labels must cover all samples of {name}, but got only {len(labels)}.")
         return data.with_noisy_labels(labels[data.rows])
     path = ("noise", draw) if draw else ("noise",)
-    return apply(noise, data, np.random.default_rng(derive(seed, *path)))
+    return apply_noise(noise, data, np.random.default_rng(derive(seed, *path)))
 
 
 def _with_true_labels(data: LabelledData) -> LabelledData:

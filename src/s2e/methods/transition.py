@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2e.data.noise import asymmetric
+from s2e.data.noise import check_transition_matrix
 from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def estimate_transition(
 
 def check_transition(matrix: ArrayLike, classes: int) -> NDArray[np.float64]:
     """Return a valid transition matrix (C, C), or raise; rows that sum to 1 up to rounding are normalised."""
-    checked = asymmetric(matrix)
+    checked = check_transition_matrix(matrix)
     if len(checked) != classes:
         size = len(checked)
         raise InvalidInput(f"`matrix` must be {classes} × {classes} for these data, but got {size} × {size}.")
