@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,140 +22,94 @@ from threadpoolctl import threadpool_limits
 
 from s2e.errors import InvalidInput
 from s2e.experiments.incumbent_curves import Trace, averaged, compared, rows
-from s2e.experiments.schedule_table.build import NOISES
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import ScheduleTable, published
 from s2e.experiments.search_figures import draw_searches
-from s2e.plots.drawing import render
 from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import RunLocation, begin, ending
+from s2e.runs.directory import Run
+from s2e.runs.session import RunLocation, Session
 from s2e.samplers import SAMPLERS
 from s2e.seeds import derive
-from s2e.studies.loop import TRAINED, epochs_left, finished, run_generations, search_schedules
-from s2e.studies.plan import Search, SearchPlan
-from s2e.studies.storage import open_study
-from s2e.workflows.bench import TrainingOptions, bench, network_name
-from s2e.workflows.progress import ProgressListener
+from s2e.specs import ALL, PAPER_NOISES, SearchersOptions
+from s2e.studies import VALIDATION_ACCURACY, finished, run_generations
+from s2e.studies.plan import Search, SearchPlan, plan_search
+from s2e.workflows.pipeline import find_schedules
+from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.workflows.run_files import network_name
+from s2e.workflows.shared_inputs import shared_inputs
 
 TABLE = "table"
-"""Where searches run when not on data: on the table that comes with this package."""
-MUTABLE_ON_RESUME = frozenset({"samplers"})
-"""What may change when a comparison is continued: more algorithms may join those that are finished."""
+"""Where searches run when not on data: the table that comes with this package."""
 DEFAULT = "curve"
 YARDSTICKS = ("random", "tpe")
 
 
 @dataclass(frozen=True)
-class SearchersOptions:
-    """What is compared.
+class Comparison:
+    """What is compared: the options, with the samplers by name and the budget of each."""
 
-    Attributes:
-        on: "table", "table:FILE" for another one than the package's, or the data on which every training is real.
-        samplers: algorithms, by their names.
-        noises: noise settings; all of a table's when empty.
-        repeats: searches of each algorithm under each noise setting.
-        trials: full trainings of a search.
-        random_trials: full trainings of random search, which needs more of them.
-        generation: K.
-        space: the family of schedules.
-        epochs: T, on data; a table has its own.
-    """
+    options: SearchersOptions
 
-    on: str = TABLE
-    samplers: tuple[str, ...] = tuple(SAMPLERS)
-    noises: tuple[str, ...] = ()
-    repeats: int = 100
-    trials: int = 60
-    random_trials: int = 300
-    generation: int = 6
-    space: str = "s2e"
-    network: str = "auto"
-    epochs: int = 40
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    validation_share: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("repeats", "trials", "random_trials", "generation"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
-        if not self.samplers or len(set(self.samplers)) < len(self.samplers):
-            raise InvalidInput(f"`samplers` must name each algorithm once, but got {', '.join(self.samplers)}.")
-        for sampler in self.samplers:  # a wrong one is refused before anything is begun
-            self.plan(sampler, 0, self.epochs)
+    @property
+    def samplers(self) -> tuple[str, ...]:
+        """Names of the samplers, each once."""
+        names = self.options.samplers
+        return tuple(SAMPLERS) if names == (ALL,) else names
 
     @property
     def budgets(self) -> dict[str, int]:
-        """Full trainings of each algorithm."""
-        return {name: self.random_trials if name == "random" else self.trials for name in self.samplers}
+        """Full trainings of each sampler."""
+        trials, random_trials = self.options.search.trials or 0, self.options.random_trials
+        return {name: random_trials if name == "random" else trials for name in self.samplers}
 
     def plan(self, sampler: str, repeat: int, epochs: int) -> SearchPlan:
         """Return the plan of one search; repeats differ in the seed, noise settings do not."""
-        return SearchPlan.named(
-            self.space,
-            sampler,
-            epochs=epochs,
-            trials=self.budgets[sampler],
-            generation=self.generation,
-            learning_rate=self.learning_rate,
-            seed=derive(self.seed, "searchers", sampler, repeat),
-        )
+        spec = replace(self.options.search, sampler=sampler, trials=self.budgets[sampler])
+        training = replace(self.options.training, epochs=epochs)
+        return plan_search(spec, training, derive(self.options.seed, "searchers", sampler, repeat))
+
+    def check(self) -> None:
+        """Refuse unknown or repeated samplers."""
+        if len(set(self.samplers)) < len(self.samplers):
+            raise InvalidInput(f"`samplers` must name each sampler once, but got {', '.join(self.samplers)}.")
+        for sampler in self.samplers:
+            self.plan(sampler, 0, self.options.training.epochs)
 
 
 def compare_searchers(
-    options: SearchersOptions,
-    place: RunLocation,
-    watch: ProgressListener,
-    *,
-    jobs: int | None = None,
-    resume: bool = False,
+    options: SearchersOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
 ) -> Run:
-    """Run every search and write what they found: tables, and a figure.
-
-    Args:
-        options: what is compared.
-        place: where it works.
-        watch: is told how it goes along.
-        jobs: processes that search on a table; all cores when None.
-        resume: continue what was begun.
-    """
-    began = time.monotonic()
+    """Run every search and write what they found: tables, and a figure."""
+    Comparison(options).check()
+    session = Session("reproduce searchers", options, location, resume=resume)
     if options.on == TABLE or options.on.startswith(f"{TABLE}:"):
-        return _on_table(options, place, watch, jobs or os.cpu_count() or 1, began, resume=resume)
-    return _on_data(options, place, watch, began, resume=resume)
+        return _on_table(session, listener)
+    return _on_data(session, listener)
 
 
 # -------------------------------------------------------------------------------------------------------- on the table
 
 
-def _on_table(
-    options: SearchersOptions, place: RunLocation, watch: ProgressListener, jobs: int, began: float, *, resume: bool
-) -> Run:
+def _on_table(session: Session[SearchersOptions], listener: ProgressListener) -> Run:
+    options, comparison = session.options, Comparison(session.options)
     path = published() if options.on == TABLE else Path(options.on.partition(":")[2])
     table = ScheduleTable.read(path)
     noises = options.noises or table.noises
-    about = {"data_fingerprint": _hashed(path), "table": dict(table.about)}
-    tabled = {noise: TableSurrogate(table, noise) for noise in noises}
-    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=MUTABLE_ON_RESUME)
-    with run.locked():
-        run.write_json(CONFIG, config)
-        with ProcessPoolExecutor(jobs, initializer=_begin_process, initargs=(tabled,)) as pool:
-            for sampler in options.samplers:  # what is finished survives an interruption
+    jobs = options.jobs or os.cpu_count() or 1
+    models = {noise: TableSurrogate(table, noise) for noise in noises}
+    with session.start({"data_fingerprint": _hashed(path), "table": dict(table.about)}) as run:
+        with ProcessPoolExecutor(jobs, initializer=_begin_process, initargs=(models,)) as pool:
+            for sampler in comparison.samplers:  # finished samplers survive an interruption
                 if (run.path / _file(sampler)).exists():
                     continue
-                searches = product([options], [sampler], noises, range(options.repeats))
+                searches = product([comparison], [sampler], noises, range(options.repeats))
                 found = pool.map(_searched_on_table, searches, chunksize=4)
                 run.write_arrays(_file(sampler), dict(_stored(found)))
-                watch.note(
-                    f"{sampler}: {options.repeats * len(noises)} searches, {time.monotonic() - began:.0f} s so far"
-                )
-        traces = [trace for sampler in options.samplers for trace in _restored(sampler, run)]
-        checked = {noise: model.held_out() for noise, model in tabled.items()}
-        about_table = {"epochs": table.epochs, "surrogate": checked}
-        _write(run, options, traces, {**about_table, **ending(torch.device("cpu"), began), "processes": jobs})
-    return run
+                listener.note(f"{sampler}: {options.repeats * len(noises)} searches, {session.seconds:.0f} s so far")
+        traces = [trace for sampler in comparison.samplers for trace in _restored(sampler, run)]
+        checked = {noise: model.held_out() for noise, model in models.items()}
+        about = {"epochs": table.epochs, "surrogate": checked, "processes": jobs}
+        return session.finish(_write(run, comparison, traces, about), torch.device("cpu"))
 
 
 def _file(sampler: str) -> str:
@@ -174,22 +127,22 @@ def _restored(sampler: str, run: Run) -> Iterator[Trace]:
         yield Trace(sampler, noise, int(repeat), spent, errors)
 
 
-_TABLED: dict[str, TableSurrogate] = {}
+_MODELS: dict[str, TableSurrogate] = {}
 """The models that this process searches on."""
 
 
-def _begin_process(tabled: dict[str, TableSurrogate]) -> None:
-    _TABLED.update(tabled)
+def _begin_process(models: dict[str, TableSurrogate]) -> None:
+    _MODELS.update(models)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     threadpool_limits(1)
     torch.set_num_threads(1)  # one process for each core is enough
 
 
-def _searched_on_table(what: tuple[SearchersOptions, str, str, int]) -> Trace:
+def _searched_on_table(what: tuple[Comparison, str, str, int]) -> Trace:
     """Run one search; what it found counts by its expected error, not by the luck it was told."""
-    options, sampler, noise, repeat = what
-    model = _TABLED[noise]
-    plan = options.plan(sampler, repeat, model.epochs)
+    comparison, sampler, noise, repeat = what
+    model = _MODELS[noise]
+    plan = comparison.plan(sampler, repeat, model.epochs)
     study = optuna.create_study(direction="minimize", study_name=f"{sampler}-{repeat}")
     run_generations(model.train, model.epochs, [Search(plan, study)])
     spent, points, errors = _told(study, plan, model.epochs)
@@ -204,41 +157,34 @@ def _hashed(path: Path) -> str:
 # ------------------------------------------------------------------------------------------------------------- on data
 
 
-def _on_data(
-    options: SearchersOptions, place: RunLocation, watch: ProgressListener, began: float, *, resume: bool
-) -> Run:
-    noises = options.noises or NOISES
-    training = TrainingOptions(
+def _on_data(session: Session[SearchersOptions], listener: ProgressListener) -> Run:
+    options, comparison = session.options, Comparison(session.options)
+    noises = options.noises or PAPER_NOISES
+    inputs = shared_inputs(
         options.on,
-        validation_share=options.validation_share,
+        noises,
+        options.training,
+        session.location,
         seed=options.seed,
-        network=options.network,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        learning_rate=options.learning_rate,
+        validation_share=options.validation_share,
     )
-    on = bench(training, noises, place.root, place.device)
+    epochs = inputs.task.epochs
     about = {
-        "network": network_name(options.network, on.task.train),
-        "data_fingerprint": on.fingerprint(),
+        "network": network_name(str(options.training.network), inputs.task.train),
+        "data_fingerprint": inputs.fingerprint(),
     }
-    run, config = begin("reproduce searchers", options, about, place, resume=resume, changeable=MUTABLE_ON_RESUME)
-    with run.locked():
-        run.write_json(CONFIG, config)
-        lasting = {name: value for name, value in config["options"].items() if name not in MUTABLE_ON_RESUME}
+    with session.start(about) as run:
         searches = {
             (sampler, noise, repeat): Search(
-                options.plan(sampler, repeat, options.epochs),
-                open_study(run.storage, f"{sampler}/{noise}/{repeat}", lasting),
-                on.labels[noise],
+                comparison.plan(sampler, repeat, epochs),
+                session.study(sampler, noise, str(repeat)),
+                inputs.labels[noise],
             )
-            for sampler, noise, repeat in product(options.samplers, noises, range(options.repeats))
+            for sampler, noise, repeat in product(comparison.samplers, noises, range(options.repeats))
         }
-        watch.stage("search", epochs_left(list(searches.values()), options.epochs))
-        search_schedules(on.task, list(searches.values()), on_generation=watch.generation, on_epoch=watch.epoch)
-        traces = [_trace(key, search, options.epochs) for key, search in searches.items()]
-        _write(run, options, traces, {"epochs": options.epochs, **ending(on.task.device, began)})
-    return run
+        find_schedules(inputs.task, list(searches.values()), listener=listener)
+        traces = [_trace(key, search, epochs) for key, search in searches.items()]
+        return session.finish(_write(run, comparison, traces, {"epochs": epochs}), inputs.task.device)
 
 
 def _trace(key: tuple[str, str, int], search: Search, epochs: int) -> Trace:
@@ -254,36 +200,34 @@ def _told(study: optuna.Study, plan: SearchPlan, epochs: int) -> tuple[Any, Any,
 
     A trial that was stopped early has a cost, but no error: nobody would take its schedule.
     """
-    trials = sorted(finished(study), key=lambda trial: trial.number)
-    costs = [len(trial.user_attrs[TRAINED]) / epochs for trial in trials]
+    trials = sorted(finished_trials(study), key=lambda trial: trial.number)
+    costs = [len(trial.user_attrs[VALIDATION_ACCURACY]) / epochs for trial in trials]
     points = np.array([[trial.params[name] for name in plan.space.names] for trial in trials])
     complete = [trial.state == optuna.trial.TrialState.COMPLETE for trial in trials]
     errors = [trial.values[0] if whole else np.nan for trial, whole in zip(trials, complete, strict=True)]
     return np.cumsum(costs), points, np.array(errors)
 
 
-def _write(run: Run, options: SearchersOptions, traces: Sequence[Trace], about: Mapping[str, Any]) -> None:
-    means = averaged(traces, options.budgets)
+def _write(run: Run, comparison: Comparison, traces: Sequence[Trace], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write tables and the figure; return the result."""
+    means = averaged(traces, comparison.budgets)
     run.write_text("searchers.csv", csv_text(rows(means)))
-    run.write_arrays("repeats.npz", dict(_repeats(traces, options.budgets)))
+    run.write_arrays("repeats.npz", dict(_repeats(traces, comparison.budgets)))
     figure = draw_searches(means)
     for kind in ("png", "svg"):
         run.write_bytes(f"searchers.{kind}", render(figure, kind))
-    run.write_json(
-        "result.json",
-        {
-            "on": options.on,
-            "repeats": options.repeats,
-            "summary": [
-                {"sampler": each.sampler, "noise": each.noise, "trainings": spent, "error": float(each.mean[spent - 1])}
-                | {"low": float(each.low[spent - 1]), "high": float(each.high[spent - 1])}
-                for each in means
-                for spent in _shown(len(each.mean))
-            ],
-            "needed": compared(means, default=DEFAULT, yardsticks=YARDSTICKS),
-            **about,
-        },
-    )
+    return {
+        "on": comparison.options.on,
+        "repeats": comparison.options.repeats,
+        "summary": [
+            {"sampler": each.sampler, "noise": each.noise, "trainings": spent, "error": float(each.mean[spent - 1])}
+            | {"low": float(each.low[spent - 1]), "high": float(each.high[spent - 1])}
+            for each in means
+            for spent in _shown(len(each.mean))
+        ],
+        "needed": compared(means, default=DEFAULT, yardsticks=YARDSTICKS),
+        **about,
+    }
 
 
 def _shown(budget: int) -> list[int]:

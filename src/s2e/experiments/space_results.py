@@ -21,8 +21,8 @@ import optuna
 
 from s2e.engine.curves import LAST_EPOCHS
 from s2e.schedules.spaces import SPACES
-from s2e.studies.loop import TRAINED, Found, attribute_of, winner
-from s2e.workflows.bench import TEST
+from s2e.studies import VALIDATION_ACCURACY, BestTrial, accuracy_attribute, lowest_error_trial
+from s2e.workflows.pipeline import TEST
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
 
 SINGLE = "single"
@@ -34,17 +34,17 @@ TITLES = {"coteaching": "Co-teaching", SINGLE: "Single", "rbf": "RBF", "mlp": "M
 OWN = "s2e"
 """The space that the others are compared with."""
 
-Chosen = Mapping[tuple[str, str], Found]
+Chosen = Mapping[tuple[str, str], BestTrial]
 """What was found in one set, by noise setting and space."""
 
 
-def best_single(found: Mapping[tuple[str, str], Found | Winner], noise: str) -> str:
+def best_single(found: Mapping[tuple[str, str], BestTrial | Winner], noise: str) -> str:
     """Return which of the spaces with one basis function has the best validation accuracy, the first of equals."""
     singles = [space for space in SPACES if space.startswith(SINGLE)]
     return max(singles, key=lambda space: found[noise, space].validation_accuracy)
 
 
-def single_spaces(found: Mapping[tuple[str, str], Found | Winner]) -> dict[str, str]:
+def single_spaces(found: Mapping[tuple[str, str], BestTrial | Winner]) -> dict[str, str]:
     """Return which space is Single in this set, by noise setting."""
     return {noise: best_single(found, noise) for noise, _ in found}
 
@@ -79,7 +79,7 @@ class SearchedSet:
         chosen = [one for one in self.outcomes if one.method == self.single[one.noise]]
         return [*self.outcomes, *(replace(one, method=SINGLE) for one in chosen)]
 
-    def found_in(self, noise: str, space: str) -> Found:
+    def found_in(self, noise: str, space: str) -> BestTrial:
         """Return what was found in a space, or in the one that Single stands for."""
         return self.found[noise, self.single[noise] if space == SINGLE else space]
 
@@ -253,11 +253,11 @@ def winner_of(study: optuna.Study, space: str) -> Winner:
 
     A study begun before test accuracies were recorded may have none; what another training reached is no substitute.
     """
-    trial = winner(study)
+    trial = lowest_error_trial(study)
     figures: dict[str, float | None] = {LAST: None, BEST: None}
-    if attribute_of(TEST) in trial.user_attrs:
-        accuracy = np.array(trial.user_attrs[attribute_of(TEST)])  # (T,)
+    if accuracy_attribute(TEST) in trial.user_attrs:
+        accuracy = np.array(trial.user_attrs[accuracy_attribute(TEST)])  # (T,)
         # Scored worst in spite of its accuracies: it diverged, and its last epochs count as 0.
-        diverged = trial.values[0] == 1.0 and any(trial.user_attrs[TRAINED][-LAST_EPOCHS:])
+        diverged = trial.values[0] == 1.0 and any(trial.user_attrs[VALIDATION_ACCURACY][-LAST_EPOCHS:])
         figures = {LAST: 0.0 if diverged else float(accuracy[-LAST_EPOCHS:].mean()), BEST: float(accuracy.max())}
     return Winner(space, trial.number, 1.0 - trial.values[0], figures)

@@ -24,21 +24,18 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.data.noise import achieved_rate, parse_noise
+from s2e.data.noise import achieved_rate
 from s2e.data.samples import fingerprint
 from s2e.engine.task import VALIDATION, Member, Task
 from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
 from s2e.experiments.figures import draw_schedules, schedule_curves
-from s2e.experiments.schedule_table.build import NOISES
 from s2e.experiments.space_results import (
     Chosen,
     SearchedSet,
@@ -55,93 +52,46 @@ from s2e.experiments.space_results import (
 )
 from s2e.plots.drawing import render
 from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import RunLocation, begin, ending
+from s2e.runs.directory import Run
+from s2e.runs.session import RunLocation, Session
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
-from s2e.studies.loop import Found, GenerationFinished, epochs_left, search_schedules
-from s2e.studies.plan import Search, SearchPlan
-from s2e.studies.storage import open_study
-from s2e.workflows.bench import TEST, TrainingOptions, bench, network_name
+from s2e.specs import SearchSpec, SpacesOptions
+from s2e.studies import BestTrial, GenerationFinished, epochs_left, search_schedules
+from s2e.studies.plan import Search, plan_search
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome
-from s2e.workflows.progress import ProgressListener
+from s2e.workflows.pipeline import TEST
+from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.workflows.run_files import network_name
+from s2e.workflows.shared_inputs import shared_inputs
 
 Labels = Mapping[str, NDArray[np.int64]]
 """(N,) the noisy labels of each noise setting."""
 
-MUTABLE_ON_RESUME = frozenset({"together"})
-"""What may change when a run is continued: how many are trained at a time changes none of them."""
 
-
-@dataclass(frozen=True)
-class SpacesOptions:
-    """What is searched and trained.
-
-    Attributes:
-        data: name or path of the data, with a test part.
-        noises: noise settings.
-        draws: schedules drawn in each space, under each noise setting.
-        sets: how often all of this is repeated with other draws.
-        seeds: how often what was found is trained and tested, in each set.
-        together: trainings at a time; what is finished survives an interruption.
-        epochs: T.
-    """
-
-    data: str = "mnist"
-    noises: tuple[str, ...] = NOISES
-    draws: int = 50
-    sets: int = 1
-    seeds: int = 5
-    together: int = 250
-    network: str = "auto"
-    epochs: int = 200
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("draws", "sets", "seeds", "together"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
-        if not self.noises or len({str(parse_noise(each)) for each in self.noises}) < len(self.noises):
-            named = ", ".join(self.noises) or "none"
-            raise InvalidInput(f"`noise` must name each noise setting once, but got {named}.")
-
-    def training_options(self) -> TrainingOptions:
-        """Return how every schedule is trained: by Co-teaching, as in the paper."""
-        return TrainingOptions(
-            self.data,
-            seed=self.seed,
-            network=self.network,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-        )
-
-
-def compare_spaces(options: SpacesOptions, place: RunLocation, watch: ProgressListener, *, resume: bool = False) -> Run:
-    """Search every space under every noise setting, test what was found, and write it all."""
-    began = time.monotonic()
-    on = bench(options.training_options(), options.noises, place.root, place.device)
-    test = on.test
+def compare_spaces(
+    options: SpacesOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
+) -> Run:
+    """Search every space under every noise setting, test the schedules found, and write everything."""
+    session = Session("reproduce spaces", options, location, resume=resume)
+    inputs = shared_inputs(options.data, options.noises, options.training, location, seed=options.seed)
+    test = inputs.test
     if test is None:
         raise InvalidInput(f"`data` must come with a test part, but {options.data} has none.")
-    train, valid = on.task.train, on.task.evaluate[VALIDATION]
-    task = replace(on.task, evaluate={VALIDATION: valid, TEST: test})  # test: recorded beside, looked at by no choice
-    noisy = {noise: replace(train, labels=labels) for noise, labels in on.labels.items()}
+    train, valid = inputs.task.train, inputs.task.evaluate[VALIDATION]
+    task = replace(inputs.task, evaluate={VALIDATION: valid, TEST: test})  # test: recorded, used by no choice
+    noisy = {noise: replace(train, labels=labels) for noise, labels in inputs.labels.items()}
+    noise_rates = {noise: achieved_rate(data) for noise, data in noisy.items()}
     about = {
-        "network": network_name(options.network, train),
+        "network": network_name(str(options.training.network), train),
         "data_fingerprint": fingerprint(*noisy.values(), valid, test),
-        "noise_rates": {noise: achieved_rate(data) for noise, data in noisy.items()},
+        "noise_rates": noise_rates,
     }
-    changeable = MUTABLE_ON_RESUME | (_unmentioned(place, options) if resume else set())
-    run, config = begin("reproduce spaces", options, about, place, resume=resume, changeable=changeable)
-    with run.locked():
-        run.write_json(CONFIG, config)
-        found, winners = _search(task, on.labels, options, run, config, watch)
+    with session.start(about) as run:
+        found, winners = _search(task, inputs.labels, session, listener)
         _write_schedules(run, found, options.noises)
-        outcomes = _train_and_test(task, on.labels, found, options, run, watch)
+        outcomes = _train_and_test(task, inputs.labels, found, options, run, listener)
         sets = [SearchedSet(*each) for each in zip(found, outcomes, winners, strict=True)]
         over_all = summary(sets)
         run.write_text("results.csv", csv_text(training_rows(sets)))
@@ -156,19 +106,11 @@ def compare_spaces(options: SpacesOptions, place: RunLocation, watch: ProgressLi
             "draws": options.draws,
             "sets": options.sets,
             "seeds": options.seeds,
-            "epochs": options.epochs,
-            "noise_rates": about["noise_rates"],
+            "epochs": options.training.epochs,
+            "noise_rates": noise_rates,
             "samples": {"train": len(train), "valid": len(valid), "test": len(test)},
         }
-        run.write_json("result.json", {**result, **ending(on.task.device, began)})
-    return run
-
-
-def _unmentioned(place: RunLocation, options: SpacesOptions) -> frozenset[str]:
-    """Name `sets` where the run to continue says nothing of it: it is from before there were several, and has one."""
-    run = Run(place.out)
-    silent = run.exists and "sets" not in run.read_json(CONFIG)["options"]
-    return frozenset({"sets"} if silent and options.sets == 1 else ())
+        return session.finish(result, task.device)
 
 
 # ------------------------------------------------------------------------------------------------------------ the work
@@ -180,39 +122,30 @@ def seed_of_set(seed: int, which: int) -> int:
 
 
 def _search(
-    task: Task, labels: Labels, options: SpacesOptions, run: Run, config: Mapping[str, Any], watch: ProgressListener
+    task: Task, labels: Labels, session: Session[SpacesOptions], listener: ProgressListener
 ) -> tuple[list[Chosen], list[Winners]]:
     """Search every space under every noise setting in every set, some draws of all of them in one population at a time.
 
-    Returns what was found and the winners, set by set.
+    Returns the schedules found and the winners, set by set.
     """
+    options = session.options
     shape = (options.sets, len(options.noises), len(SPACES))
-    generation = max(1, options.together // math.prod(shape))
-    # Of how many sets a study is one, and how many are trained at a time, changes nothing in it.
-    lasting = {name: value for name, value in config["options"].items() if name not in MUTABLE_ON_RESUME | {"sets"}}
+    size = max(1, options.together // math.prod(shape))
     searches = {}
     for which, noise, space in itertools.product(range(options.sets), labels, SPACES):
-        plan = SearchPlan.named(
-            space,
-            "random",
-            epochs=options.epochs,
-            trials=options.draws,
-            generation=generation,
-            learning_rate=options.learning_rate,
-            seed=seed_of_set(options.seed, which),
-        )
-        name = f"{config['study']}/{noise}/{space}" + (f"/{which}" if which else "")
-        study = open_study(config["storage"] or run.storage, name, lasting)
+        spec = SearchSpec(space, "random", options.draws, size)
+        plan = plan_search(spec, options.training, seed_of_set(options.seed, which))
+        study = session.study(noise, space, *([str(which)] if which else []))
         searches[which, noise, space] = Search(plan, study, labels[noise])
 
-    def told(done: GenerationFinished) -> None:
-        """Tell of the best space and set under each noise setting: a figure for each search would be too many."""
+    def on_generation(done: GenerationFinished) -> bool | None:
+        """Report the best space and set under each noise setting: one figure for each search would be too many."""
         best = np.reshape(done.best, shape).max(axis=(0, 2))  # (noises,)
-        watch.generation(replace(done, best=tuple(best.tolist())))
+        return listener.generation(replace(done, best=tuple(best.tolist())))
 
-    watch.stage("search", epochs_left(list(searches.values()), options.epochs))
-    found = search_schedules(task, list(searches.values()), on_generation=told, on_epoch=watch.epoch)
-    found_by_set: list[dict[tuple[str, str], Found]] = [{} for _ in range(options.sets)]
+    listener.stage("search", epochs_left(list(searches.values()), task.epochs))
+    found = search_schedules(task, list(searches.values()), on_generation=on_generation, on_epoch=listener.epoch)
+    found_by_set: list[dict[tuple[str, str], BestTrial]] = [{} for _ in range(options.sets)]
     winners_by_set: list[dict[tuple[str, str], Winner]] = [{} for _ in range(options.sets)]
     for ((which, noise, space), search), best in zip(searches.items(), found, strict=True):
         found_by_set[which][noise, space] = best
@@ -221,49 +154,44 @@ def _search(
 
 
 def _train_and_test(
-    task: Task, labels: Labels, found: Sequence[Chosen], options: SpacesOptions, run: Run, watch: ProgressListener
+    task: Task, labels: Labels, found: Sequence[Chosen], options: SpacesOptions, run: Run, listener: ProgressListener
 ) -> list[list[Outcome]]:
     """Train what was found in each space from fresh seeds, with batches in a fresh order, and test it.
 
-    Returns the outcomes set by set. The ledger, which knows of no sets, counts seeds through all of them.
+    Returns the outcomes set by set. The stored trainings number the seeds through all sets.
     """
     fresh = [derive(seed_of_set(options.seed, which), "final") for which in range(options.sets)]
     task = replace(task, seed=derive(fresh[0], "batches"))
     trainings = range(options.sets * options.seeds)
     entries = [(noise, space, number) for noise, space in found[0] for number in trainings]
-    ledger = FinishedTrainings.of(run)
-    finished = {(one.noise, one.method, one.seed) for one in ledger.outcomes}
+    stored = FinishedTrainings.of(run)
+    finished = {(one.noise, one.method, one.seed) for one in stored.outcomes}
     missing = [entry for entry in entries if entry not in finished]
     parts = [missing[first : first + options.together] for first in range(0, len(missing), options.together)]
-    watch.stage("final training", len(parts) * options.epochs)
+    listener.stage("final training", len(parts) * task.epochs)
 
     def member(noise: str, space: str, number: int) -> Member:
         which, seed = divmod(number, options.seeds)
         schedule = found[which][noise, space].schedule
-        return Member(schedule, derive(fresh[which], "restart", seed), options.learning_rate, labels[noise])
+        return Member(schedule, derive(fresh[which], "restart", seed), options.training.learning_rate, labels[noise])
 
     for part in parts:
         members = [member(*entry) for entry in part]
-        curves = train_population(task, members, on_epoch=watch.epoch).curves
+        curves = train_population(task, members, on_epoch=listener.epoch).curves
         outcomes = [
-            Outcome(
+            Outcome.of(
+                curves,
+                row,
                 noise=noise,
                 method=space,
                 seed=number,
                 evaluated_on=TEST,
-                accuracy=curves.accuracy[TEST][row],
-                valid_accuracy=curves.accuracy[VALIDATION][row],
-                train_accuracy=curves.train_accuracy[row],
-                label_precision=curves.label_precision[row],
-                kept=curves.kept[row],
-                loss=curves.loss[row],
                 keep_rates=members[row].schedule,
-                diverged=bool(curves.diverged[row]),
             )
             for row, (noise, space, number) in enumerate(part)
         ]
-        ledger.add(outcomes, {})
-    outcome_of = {(one.noise, one.method, one.seed): one for one in ledger.outcomes}
+        stored.add(outcomes, {})
+    outcome_of = {(one.noise, one.method, one.seed): one for one in stored.outcomes}
     by_set: list[list[Outcome]] = [[] for _ in range(options.sets)]
     for entry in entries:
         which, seed = divmod(entry[2], options.seeds)

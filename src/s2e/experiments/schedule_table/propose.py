@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from s2e.samplers.curve_model import landmarks
 from s2e.samplers.curve_sampler import neighbours
-from s2e.samplers.gaussian_process import Prior, Process, fitted
+from s2e.samplers.gaussian_process import GaussianProcess, Prior, fit_hyperparameters
 from s2e.schedules.spaces import Space
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ def promising(
     # The mean of equal errors need not be that error: what is left is rounding, not a difference between curves.
     scaled = (errors - errors.mean()) / (spread if spread > 1e-12 * np.abs(errors).max() else 1.0)
     some = generator.permutation(len(points))[:FITTED_ON]
-    model = Process(curves, scaled, fitted(curves[some], scaled[some], PRIOR))
+    model = GaussianProcess(curves, scaled, fit_hyperparameters(curves[some], scaled[some], PRIOR))
     best = points[np.argsort(model.mean(curves))[:NEAR]]
     uniform_draws = generator.random((CANDIDATES, space.dimension))
     candidates = np.concatenate([uniform_draws, neighbours(best, CANDIDATES, generator, share=0.4)])

@@ -22,7 +22,7 @@ from s2e.errors import InvalidInput
 from s2e.experiments.schedule_table.table import ScheduleTable, score
 from s2e.samplers.curve_model import landmarks
 from s2e.schedules.spaces import space
-from s2e.studies.loop import Stop
+from s2e.studies import Stop
 
 Floats = NDArray[np.float64]
 
