@@ -59,14 +59,14 @@ class Curves:
     @classmethod
     def concatenate(cls, parts: Sequence[Curves]) -> Curves:
         """Concatenate curves along the members."""
-        concatenated: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
         for item in fields(cls):
             values = [getattr(part, item.name) for part in parts]
             if item.name == "accuracy":
-                concatenated[item.name] = {name: np.concatenate([value[name] for value in values]) for name in values[0]}
+                arrays[item.name] = {name: np.concatenate([value[name] for value in values]) for name in values[0]}
             else:
-                concatenated[item.name] = np.concatenate(values)
-        return cls(**concatenated)
+                arrays[item.name] = np.concatenate(values)
+        return cls(**arrays)
 
     def take(self, members: NDArray[np.int64]) -> Curves:
         """Return the curves of some members, in the given order."""
@@ -114,8 +114,8 @@ class Dynamics:
     @classmethod
     def concatenate(cls, parts: Sequence[Dynamics]) -> Dynamics:
         """Concatenate dynamics along the members; `seen`, which all members share, is that of the first part."""
-        concatenated = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kept", "agreed", "loss")}
-        return cls(seen=parts[0].seen, **concatenated)
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kept", "agreed", "loss")}
+        return cls(seen=parts[0].seen, **arrays)
 
     def take(self, members: NDArray[np.int64]) -> Dynamics:
         """Return the dynamics of some members, in the given order."""

@@ -171,7 +171,7 @@ def _concatenated(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
 
-def check(task: Task, members: Sequence[Member]) -> None:
+def check_task(task: Task, members: Sequence[Member]) -> None:
     """Raise `InvalidInput` if the members cannot be trained on the task."""
     check_trainable(task.train, task.batch_size)
     check_epochs(task.epochs)

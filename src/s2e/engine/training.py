@@ -23,7 +23,7 @@ from s2e.engine.memory import chunk_size, probe_batch
 from s2e.engine.optimizers import learning_plan
 from s2e.engine.population import Population, clean_batch_size
 from s2e.engine.step import Epoch
-from s2e.engine.task import EpochFinished, Member, Task, Trained, check
+from s2e.engine.task import EpochFinished, Member, Task, Trained, check_task
 from s2e.engine.threads import EpochCallback, too_small_to_split, train_in_threads
 from s2e.schedules.fixed import keep_counts
 from s2e.seeds import derive
@@ -75,7 +75,7 @@ class Trainer:
     ) -> Trained:
         """Train P members."""
         task = self.task
-        check(task, members)
+        check_task(task, members)
         size = self._chunk_size(members)
         order = _grouped_by_method(task, members)
         chunks: list[Trained] = []
@@ -184,7 +184,7 @@ def engine_steps(task: Task, members: Sequence[Member]) -> Callable[[int], None]
 
     Unlike `train_population`, it changes torch's random state.
     """
-    check(task, members)
+    check_task(task, members)
     members = [members[index] for index in _grouped_by_method(task, members)]
     population = Population.create(task, members)
     epoch = plan_epoch(task, 0, population, batch_order(task, 0))
