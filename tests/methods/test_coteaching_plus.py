@@ -1,4 +1,4 @@
-"""Co-teaching+ against a loop over members, networks and samples, and the cases in which it is Co-teaching."""
+"""Co-teaching+ against a loop over members, networks and samples, and where it equals Co-teaching."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from s2e.methods import Batch, Coteaching, CoteachingPlus
 
 
 def with_predictions(batch, first, second):
-    """The same batch, with each network made sure of given classes, (B,) or one for all samples."""
+    """Return the batch with each network confident of given classes, (B,) or one for all samples."""
     classes = torch.zeros(len(batch.labels), 2, batch.labels.shape[1], dtype=torch.int64)
     classes[:, 0], classes[:, 1] = torch.as_tensor(first), torch.as_tensor(second)
     return batch._replace(logits=leaf(batch.logits + 20 * functional.one_hot(classes, batch.logits.shape[-1])))
 
 
 def differing_at(batch, positions):
-    """The same batch, with predictions that differ at these positions alone."""
+    """Return the batch with predictions that differ at these positions only."""
     second = torch.zeros(batch.labels.shape[1], dtype=torch.int64)
     second[positions] = 1
     return with_predictions(batch, 0, second)
@@ -37,14 +37,14 @@ def assert_same(found, expected):
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=0, equal_nan=True)
 
 
-def test_gradient_descent_through_the_warm_up_equals_a_loop_over_members_networks_and_samples():
+def test_gradient_descent_equals_a_loop_over_members_networks_and_samples():
     generator = np.random.default_rng(0)
     samples, features, steps, size, warm_up = 400, 4, 10, 40, 3
-    percents = [7, 55, 100, 29]  # of each member; counted in whole numbers here
+    percents = [7, 55, 100, 29]  # of each member; integers, to count exactly
     inputs = generator.normal(size=(samples, features))
     labels = generator.integers(0, C, size=(4, samples))
     weights = generator.normal(size=(4, 2, features, C))  # of linear networks
-    weights[0, 1] = weights[0, 0] + 0.05 * generator.normal(size=(features, C))  # a pair that seldom disagrees
+    weights[0, 1] = weights[0, 0] + 0.05 * generator.normal(size=(features, C))  # a pair that rarely disagrees
     stacked = torch.tensor(weights, requires_grad=True)
     disagreements = set()
     for step in range(steps):
@@ -65,7 +65,7 @@ def test_gradient_descent_through_the_warm_up_equals_a_loop_over_members_network
             count = max(1, percent * len(among) // 100) if among else 0
             easy = [sorted(sorted(among, key=lambda k, row=row: row[k])[:count]) for row in losses]
             for network in (0, 1):
-                kept, row = easy[1 - network], losses[network]  # each is trained on what the other finds easy
+                kept, row = easy[1 - network], losses[network]  # each is trained on the picks of its peer
                 at = (member, network)
                 assert objective.selected[at].nonzero().flatten().tolist() == kept
                 np.testing.assert_allclose(objective.sample_losses[at], row, rtol=1e-10)
@@ -81,12 +81,12 @@ def test_gradient_descent_through_the_warm_up_equals_a_loop_over_members_network
     assert len(disagreements) > 5
 
 
-def test_two_networks_that_always_disagree_are_a_coteaching_pair():
+def test_networks_that_always_disagree_are_coteaching():
     batch = with_predictions(drawn_batch(2), 1, 3)
     assert_same(outcome(CoteachingPlus(), batch), outcome(Coteaching(), batch))
 
 
-def test_before_the_warm_up_ends_it_is_coteaching_and_from_then_on_no_longer():
+def test_warm_up_is_coteaching():
     batch = drawn_batch(2)
     plain = outcome(Coteaching(), batch)
     for epoch in (0, 1, 4):
@@ -99,7 +99,7 @@ def test_before_the_warm_up_ends_it_is_coteaching_and_from_then_on_no_longer():
         assert_same(outcome(CoteachingPlus(), later), among_disagreements)
 
 
-def test_in_the_warm_up_the_keep_count_counts_and_afterwards_the_keep_rate():
+def test_warm_up_uses_the_keep_count_and_later_epochs_the_keep_rate():
     batch = with_predictions(drawn_batch(2), 1, 3)
     batch = batch._replace(keep=torch.tensor([1, 4, 9]), keep_rate=rates(0.25, 0.5, 1.0))
     for epoch, counts in ((0, [1, 4, 9]), (1, [4, 8, 16])):
@@ -107,18 +107,18 @@ def test_in_the_warm_up_the_keep_count_counts_and_afterwards_the_keep_rate():
         assert selected.sum(dim=-1).tolist() == [[count, count] for count in counts]
 
 
-def test_two_equal_networks_are_trained_in_the_warm_up_and_then_no_more():
+def test_equal_networks_are_trained_in_the_warm_up_only():
     batch = drawn_batch(1)
     batch = batch._replace(logits=leaf(batch.logits.repeat(1, 2, 1, 1)))
     assert_same(outcome(CoteachingPlus(warm_up=1), batch), outcome(Coteaching(), batch))
-    made = outcome(CoteachingPlus(), batch)
-    assert not made["selected"].any()
-    assert made["loss"].tolist() == [[0.0, 0.0]] * P
-    assert not made["gradient"].any()
-    assert (made["sample_losses"] > 0).all()
+    found = outcome(CoteachingPlus(), batch)
+    assert not found["selected"].any()
+    assert found["loss"].tolist() == [[0.0, 0.0]] * P
+    assert not found["gradient"].any()
+    assert (found["sample_losses"] > 0).all()
 
 
-def test_the_picks_are_disagreements_and_change_hands():
+def test_networks_exchange_their_picks_among_disagreements():
     losses = torch.tensor([[[0.1, 0.2, 3.0, 0.3, 4.0, 5.0], [0.1, 4.0, 0.2, 3.0, 5.0, 0.3]]])
     wrong = torch.expm1(losses).log()  # with a logit of 0 for the label, the others share exp(wrong)
     classes = torch.tensor([[0, 1, 1, 1, 1, 1], [0, 2, 2, 2, 2, 1]])  # which wrong class has all of it
@@ -141,19 +141,14 @@ def test_the_picks_are_disagreements_and_change_hands():
     ("rate", "size", "count"),
     [
         (0.0, 5, 1),  # at least one
-        (0.1, 5, 1),
-        (0.4, 5, 2),
         (0.59, 5, 2),
         (1.0, 5, 5),
-        (0.5, 1, 1),
-        (0.5, 0, 0),  # of none, none
-        (1.0, 0, 0),
+        (0.5, 0, 0),  # no disagreement
         (0.29, 100, 29),  # 0.29 · 100 is 28.999999999999996 in floating point
-        (0.57, 100, 57),
         (0.29 - 1e-8, 100, 28),
     ],
 )
-def test_a_share_of_the_disagreements_is_kept_rounded_down_but_at_least_one(rate, size, count):
+def test_kept_share_of_disagreements_is_rounded_down_to_at_least_one(rate, size, count):
     batch = differing_at(drawn_batch(2, members=1, size=120), torch.arange(size))
     batch = batch._replace(keep_rate=rates(rate))
     selected = CoteachingPlus().objective(batch).selected
@@ -161,7 +156,7 @@ def test_a_share_of_the_disagreements_is_kept_rounded_down_but_at_least_one(rate
     assert not selected[..., size:].any()
 
 
-def test_equal_losses_go_to_the_lower_position():
+def test_ties_go_to_the_lower_position():
     batch = differing_at(drawn_batch(2, members=1), [2, 5, 6, 11])
     logits = batch.logits.detach().clone()
     logits[:] = 0
@@ -174,53 +169,53 @@ def test_equal_losses_go_to_the_lower_position():
     assert objective.selected[0].nonzero().tolist() == [[0, 2], [0, 5], [1, 2], [1, 5]]
 
 
-@pytest.mark.parametrize("warm_up", [0, 1])
-@pytest.mark.parametrize("networks", [[0], [1], [0, 1]])
-@pytest.mark.parametrize("broken", [math.nan, math.inf, 3e38])
-def test_a_broken_sample_that_is_not_picked_spoils_neither_loss_nor_gradient(broken, networks, warm_up):
+@pytest.mark.parametrize(
+    ("value", "networks", "warm_up"), [(math.nan, [0], 0), (math.inf, [1], 0), (3e38, [0, 1], 0), (math.nan, [0, 1], 1)]
+)
+def test_unselected_sample_without_finite_loss_is_ignored(value, networks, warm_up):
     batch = differing_at(drawn_batch(2, members=1), [1, 3, 4, 8, 9, 12])
     batch = batch._replace(keep=torch.tensor([4]), keep_rate=rates(0.5))
     labels = batch.labels.clone()
     labels[0, 3] = 2
     logits = batch.logits.detach().clone()
-    predicting = torch.tensor([[broken, 0.0, -3e38, 0.0, 0.0], [0.0, broken, -3e38, 0.0, 0.0]])  # different classes
+    predicting = torch.tensor([[value, 0.0, -3e38, 0.0, 0.0], [0.0, value, -3e38, 0.0, 0.0]])  # different classes
     logits[0, networks, 3] = predicting[networks]
-    made = outcome(CoteachingPlus(warm_up), batch._replace(logits=leaf(logits), labels=labels))
-    assert not made["sample_losses"][0, networks, 3].isfinite().any()
-    assert made["selected"].sum(dim=-1).tolist() == [[4, 4] if warm_up else [3, 3]]
+    found = outcome(CoteachingPlus(warm_up), batch._replace(logits=leaf(logits), labels=labels))
+    assert not found["sample_losses"][0, networks, 3].isfinite().any()
+    assert found["selected"].sum(dim=-1).tolist() == [[4, 4] if warm_up else [3, 3]]
     for network in (0, 1):
-        trained_on = made["selected"][0, network]
+        trained_on = found["selected"][0, network]
         if 1 - network in networks:
-            assert not trained_on[3]  # the peer does not find it easy
+            assert not trained_on[3]  # not a pick of the peer
         if network not in networks or not trained_on[3]:
-            assert made["loss"][0, network].isfinite()
-            assert made["gradient"][0, network].isfinite().all()
+            assert found["loss"][0, network].isfinite()
+            assert found["gradient"][0, network].isfinite().all()
 
 
-@pytest.mark.parametrize("broken", [math.nan, 3e38])
-def test_among_disagreements_a_broken_sample_is_the_last_to_be_picked_but_before_any_agreement(broken):
+@pytest.mark.parametrize("value", [math.nan, 3e38])
+def test_sample_without_finite_loss_ranks_last_among_disagreements(value):
     among = [1, 3, 4, 8, 9, 12]
     batch = differing_at(drawn_batch(2, members=1), among)
     labels = batch.labels.clone()
     labels[0, [3, 8]] = 2
     logits = batch.logits.detach().clone()
     logits[0, 1, 8] = torch.tensor([0.0, 3e38, -3e38, 0.0, 0.0])  # an infinite loss
-    logits[0, 1, 3] = torch.tensor([0.0, broken, -3e38, 0.0, 0.0])
+    logits[0, 1, 3] = torch.tensor([0.0, value, -3e38, 0.0, 0.0])
     batch = batch._replace(logits=logits, labels=labels)
-    for count, left_out in ((6, []), (5, [3] if math.isnan(broken) else [8]), (4, [3, 8])):
+    for count, left_out in ((6, []), (5, [3] if math.isnan(value) else [8]), (4, [3, 8])):
         rate = rates(count / 6)
-        picks = CoteachingPlus().objective(batch._replace(keep_rate=rate)).selected[0, 0]  # by the second network
+        picks = CoteachingPlus().objective(batch._replace(keep_rate=rate)).selected[0, 0]  # of the second network
         assert picks.nonzero().flatten().tolist() == [k for k in among if k not in left_out]
 
 
-def test_two_networks_that_predict_nothing_do_not_rest():
+def test_networks_that_diverge_together_have_nan_loss():
     batch = drawn_batch(2, members=1)
     objective = CoteachingPlus().objective(batch._replace(logits=torch.full_like(batch.logits, math.nan)))
     assert objective.selected.any()
     assert objective.loss.isnan().all()
 
 
-def test_the_epoch_is_read_anew_in_every_step():
+def test_epoch_tensor_is_read_in_every_step():
     batch = drawn_batch(2)
     seen = []
     for epoch in range(4):
@@ -231,11 +226,6 @@ def test_the_epoch_is_read_anew_in_every_step():
     assert torch.equal(seen[2], seen[3])
 
 
-def test_a_negative_warm_up_is_refused():
+def test_negative_warm_up_is_refused():
     with pytest.raises(InvalidInput, match=r"^`warm_up` must be at least 0 epochs, but got -1\.$"):
         CoteachingPlus(warm_up=-1)
-
-
-def test_methods_with_other_warm_ups_are_other_methods():
-    assert CoteachingPlus(warm_up=3) == CoteachingPlus(3) != CoteachingPlus()
-    assert CoteachingPlus() == CoteachingPlus(warm_up=0)

@@ -104,7 +104,9 @@ def test_leading_dimensions_are_separate_estimates_and_nan_stays_in_its_own():
             )
 
 
-@pytest.mark.parametrize("matrix", [noise.symmetric(4, 0.5), noise.pair(4, 0.45), noise.check_transition_matrix(LOPSIDED)])
+@pytest.mark.parametrize(
+    "matrix", [noise.symmetric(4, 0.5), noise.pair(4, 0.45), noise.check_transition_matrix(LOPSIDED)]
+)
 def test_where_every_class_has_a_sure_sample_the_true_posterior_gives_the_noise_matrix_away(matrix):
     classes = len(matrix)
     posterior = np.random.default_rng(0).dirichlet(np.ones(classes), size=300)  # of the true class
@@ -113,7 +115,9 @@ def test_where_every_class_has_a_sure_sample_the_true_posterior_gives_the_noise_
     np.testing.assert_allclose(found, matrix, atol=1e-12)
 
 
-@pytest.mark.parametrize("matrix", [noise.symmetric(4, 0.5), noise.pair(4, 0.45), noise.check_transition_matrix(LOPSIDED)])
+@pytest.mark.parametrize(
+    "matrix", [noise.symmetric(4, 0.5), noise.pair(4, 0.45), noise.check_transition_matrix(LOPSIDED)]
+)
 def test_with_the_percentile_the_true_posterior_comes_close_to_the_noise_matrix(matrix):
     classes = len(matrix)
     posterior = np.random.default_rng(0).dirichlet(np.full(classes, 0.05), size=20_000)  # most classes almost sure

@@ -16,9 +16,9 @@ FEATURES, CLEAN = 4, 7
 
 
 class LinearNetworks:
-    """Networks whose logits are inputs @ weights, one product for each, so that none depends on its company.
+    """Networks whose logits are inputs @ weights, one product for each, so that none depends on the others.
 
-    A linear network changes along a gradient by as much as the gradient, taken for weights, gives as logits.
+    The change of a linear network along a gradient is inputs @ gradient.
     """
 
     def __init__(self, weights: Tensor, inputs: Tensor, clean_inputs: Tensor, clean_labels: Tensor) -> None:
@@ -55,7 +55,7 @@ def drawn_batch(networks, members=P, size=B, classes=C, seed=0):
 
 
 def batch_for(one, members=P, seed=0):
-    """A batch with everything a method needs: random transition matrices, linear networks behind the logits."""
+    """Return a batch with everything a method needs: random transition matrices, logits of linear networks."""
     batch = drawn_batch(one.networks, members, seed=seed)
     generator = torch.Generator().manual_seed(seed + 1)
     if Need.TRANSITION in one.needs:
@@ -73,14 +73,14 @@ def leaf(tensor):
     return tensor.detach().clone().requires_grad_()
 
 
-def given(batch):
-    """Every tensor a method is handed, by name."""
-    tensors = {name: part for name, part in batch._asdict().items() if isinstance(part, Tensor)}
+def inputs_of(batch):
+    """Return every tensor that a method receives, by name."""
+    tensors = {name: tensor for name, tensor in batch._asdict().items() if isinstance(tensor, Tensor)}
     return {**tensors, **(vars(batch.networks) if batch.networks else {})}
 
 
 def for_members(batch, change):
-    """The same batch with every tensor that has a row for each member changed; the others are as they were."""
+    """Return the batch with every tensor changed that has a row for each member."""
     logits, labels, keep, keep_rate, epoch, transition, networks = batch
     return Batch(
         change(logits.detach().clone()).requires_grad_(),
@@ -92,7 +92,7 @@ def for_members(batch, change):
 
 
 def outcome(one, batch):
-    """Everything a method makes of a batch, with the gradient the engine takes of it."""
+    """Return the objective of a batch, and the gradient that the engine computes from it."""
     objective = one.objective(batch)
     (gradient,) = torch.autograd.grad(objective.loss.sum(), batch.logits)
     return {**objective._asdict(), "gradient": gradient}
@@ -103,8 +103,14 @@ def slow_losses(logits, labels):
     return [math.log(sum(math.exp(z - row[y]) for z in row)) for row, y in zip(logits, labels, strict=True)]
 
 
+def slow_softmax(row):
+    """Softmax of a list."""
+    exponentials = [math.exp(z - max(row)) for z in row]
+    return [each / sum(exponentials) for each in exponentials]
+
+
 def slow_picks(losses, keep):
-    """Positions of the smallest losses; Python sorts pairs by loss, then by position."""
+    """Positions of the smallest losses, sorted by loss, then by position."""
     return sorted(position for _, position in sorted(zip(losses, range(len(losses)), strict=True))[:keep])
 
 

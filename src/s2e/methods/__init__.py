@@ -67,8 +67,8 @@ def method(method: str | Method, network: str = "mlp") -> Method:
         lacking = f" without {', '.join(missing)}" if missing else ""
         found = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
         raise _NotAMethod(
-            f"`method` must be one of {', '.join(METHODS)}, or an object with the attributes "
-            f"{', '.join(_ATTRIBUTES)}, but got {found}{lacking}."
+            f"`method` must be one of {', '.join(METHODS)}, or an object that implements `s2e.methods.Method`, "
+            f"but got {found}{lacking}."
         )
     if type(method).__hash__ is None:
         raise _NotAMethod(

@@ -1,13 +1,13 @@
-"""The searched families of schedules: maps from points of the unit cube to keep rates.
+"""Spaces, the searched families of schedules: maps from points of the unit cube to keep rates.
 
 Notation (paper, section 3.2 and Table 1) and shapes:
-    P points, D coordinates of a space, T epochs, M epochs looked at (all T of them unless told otherwise)
-    u       (P, D)  points of the unit cube, what a sampler draws
-    t       (M,)    epoch indexes in 0..T−1
+    P points, D coordinates of a space, T epochs, M epochs at which a curve is evaluated (all T by default)
+    u       (P, D)  points of the unit cube
+    t       (M,)    epoch indices in 0..T−1
     R       (P, M)  keep rates
     α       (P, 4)  weights of the basis functions, on the simplex
     a1..a4  (P, 1)  parameters of one basis function; each of the four has its own
-    x       (M,)    t/T, what a network that draws a curve is fed
+    x       (M,)    t/T, the input of a network that defines a curve
 """
 
 from __future__ import annotations
@@ -30,12 +30,25 @@ _LARGEST_BELOW_1 = float(np.nextafter(1.0, 0.0))
 
 
 class Space(ABC):
-    """A family of schedules. A new one names its coordinates and says how a point bends the curve.
+    """A family of schedules. Subclasses set `name` and `names`, and implement `unclipped`.
+
+    Every point of the cube must be valid, corners included, and a point's curve must not depend on the other points.
+    `tests/conformance/test_spaces.py` checks this.
 
     Attributes:
-        name: how the space is called on the command line.
+        name: name of the space on the command line and in records.
         names: names of the D coordinates, in the order of a point's entries; also the names of Optuna's parameters.
-        simplex: names of the coordinates that `simplex_weights` turns into weights, together; may be empty.
+        simplex: names of the coordinates that `simplex_weights` maps to weights on the simplex: none, or at least two.
+            The relaxation sampler draws their weights from a Dirichlet distribution.
+
+    Example:
+        >>> class LinearSpace(Space):
+        ...     name = "linear"
+        ...     names = ("start", "end")
+        ...
+        ...     def unclipped(self, points, t, epochs):
+        ...         start, end = points[:, :1], points[:, 1:]  # (P, 1) each
+        ...         return start + (end - start) * t / epochs  # (P, M)
     """
 
     name: str
@@ -44,42 +57,51 @@ class Space(ABC):
 
     @property
     def dimension(self) -> int:
-        """D, the number of coordinates."""
+        """Return D, the number of coordinates."""
         return len(self.names)
 
     def decode(self, points: ArrayLike, epochs: int, *, at: ArrayLike | None = None) -> Floats:
-        """Turn points (P, D) into keep rates in [0, 1]: (P, T), or (P, M) at the epoch indexes `at` (M,) alone."""
+        """Return the keep rates of points.
+
+        Args:
+            points: (P, D), in [0, 1].
+            epochs: T.
+            at: (M,) epoch indices in 0..T−1; all of them by default.
+
+        Returns:
+            (P, T), or (P, M) with `at`, clipped to [0, 1].
+        """
         check_epochs(epochs)
         t = np.arange(epochs) if at is None else np.asarray(at)
         if t.ndim != 1 or not ((t >= 0) & (t < epochs)).all():
-            raise InvalidInput(f"`at` must be (M,) epoch indexes in 0..{epochs - 1}, but got {t.tolist()}.")
-        return np.clip(self.unclipped(self._checked(points), t.astype(np.float64), epochs), 0.0, 1.0)
+            raise InvalidInput(f"`at` must be (M,) epoch indices in 0..{epochs - 1}, but got {t.tolist()}.")
+        return np.clip(self.unclipped(self._valid(points), t.astype(np.float64), epochs), 0.0, 1.0)
 
     @abstractmethod
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
-        """(P, M): the curves of checked points (P, D) at the epochs t (M,), before they are clipped to [0, 1]."""
+        """Return the curves (P, M) of valid points (P, D) at the epochs t (M,), before they are clipped to [0, 1]."""
 
-    def _checked(self, points: ArrayLike) -> Floats:
+    def _valid(self, points: ArrayLike) -> Floats:
         try:
-            checked = np.asarray(points, dtype=np.float64)
+            valid = np.asarray(points, dtype=np.float64)
         except (TypeError, ValueError):
             raise InvalidInput(
-                f"`points` must be numbers of shape (P, {self.dimension}), but got something else."
+                f"`points` must be numbers of shape (P, {self.dimension}), but got {points!r:.60}."
             ) from None
-        if checked.ndim != 2 or checked.shape[1] != self.dimension:
+        if valid.ndim != 2 or valid.shape[1] != self.dimension:
             raise InvalidInput(
-                f"`points` must have the shape (P, {self.dimension}) in the space {self.name}, but got {checked.shape}."
+                f"`points` must have the shape (P, {self.dimension}) in the space {self.name}, but got {valid.shape}."
             )
-        inside = (checked >= 0) & (checked <= 1)  # false for NaN too
+        inside = (valid >= 0) & (valid <= 1)  # false for NaN too
         if not inside.all():
             row, column = np.argwhere(~inside)[0]
-            found = f"{checked[row, column]:g} for {self.names[column]} of point {row}"
+            found = f"{valid[row, column]:g} for {self.names[column]} of point {row}"
             raise InvalidInput(f"`points` must be finite and lie in [0, 1], but got {found}.")
-        return checked
+        return valid
 
 
 def simplex_weights(u: ArrayLike) -> Floats:
-    """Turn cube coordinates u (..., k) into simplex weights α (..., k): g_i = −ln(1−u_i), α = g/Σg.
+    """Map cube coordinates u (..., k) to simplex weights α (..., k): g_i = −ln(1−u_i), α = g/Σg.
 
     Uniform u makes every g_i exponential and α ~ Dirichlet(1). A coordinate of 1 counts as the largest number below 1
     (g ≈ 36.7), and a row of zeros as equal weights.
@@ -119,7 +141,7 @@ _TABLE_1: tuple[tuple[_Fall, _Rise], ...] = (
 
 
 def _basis_function(i: int, a: Floats, t: Floats, epochs: int) -> Floats:
-    """(P, M): f_i(t; a1..a4) for a (P, 4), i from 1; what it is at t = 0 is for the caller to say, because of 0^0."""
+    """Return f_i(t; a1..a4) for a (P, 4), i from 1: (P, M). The caller sets the value at t = 0, because of 0^0."""
     fall, rise = _TABLE_1[i - 1]
     a1, a2, a3, a4 = (a[:, j, None] for j in range(4))  # (P, 1) each
     return fall(t, a1, a2) + a3 * rise(t, epochs, a4)
@@ -128,8 +150,8 @@ def _basis_function(i: int, a: Floats, t: Floats, epochs: int) -> Floats:
 class S2ESpace(Space):
     """The paper's space: R(t) = Σ α_i f_i(t; a1..a4 of i), the f_i of Table 1, α on the simplex (paper, section 3.2).
 
-    D = 20: four coordinates for the weights, then a1..a4 of f1, of f2, of f3 and of f4. Every f falls from 1 and rises
-    again by at most a3. R(0) = 1 exactly for every point: 0^0 counts as 0, the limit of 0^a as a falls to 0.
+    D = 20: four coordinates for the weights, then a1..a4 of f1, of f2, of f3 and of f4. Every f starts at 1, falls,
+    and rises by at most a3. R(0) = 1 exactly for every point: 0^0 counts as 0, the limit of 0^a as a falls to 0.
     """
 
     name = "s2e"
@@ -137,7 +159,7 @@ class S2ESpace(Space):
     names = (*simplex, *(f"f{i}_a{j}" for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)))
 
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
-        """(P, M): Σ α_i f_i(t); about a fifth of uniform points exceed 1 somewhere."""
+        """Return Σ α_i f_i(t), (P, M); the curves of about a fifth of uniform points exceed 1."""
         alpha = simplex_weights(points[:, :4])  # (P, 4)
         beta = points[:, 4:].reshape(-1, 4, 4)  # (P, basis function, a1..a4)
         curves = np.zeros((len(points), len(t)))
@@ -148,9 +170,9 @@ class S2ESpace(Space):
 
 
 class SingleSpace(Space):
-    """One basis function of Table 1 alone, R(t) = f_i(t; a1..a4) (paper, ablation of the search space).
+    """A single basis function of Table 1, R(t) = f_i(t; a1..a4) (paper, ablation of the search space).
 
-    D = 4: a1..a4, named as in the S2E space. The curves are those that space has with all weight on f_i: R(0) = 1
+    D = 4: a1..a4, named as in the S2E space. The curves are those of that space with all weight on f_i: R(0) = 1
     exactly, and R is clipped where it exceeds 1. The paper reports the best of the four spaces.
 
     Args:
@@ -165,7 +187,7 @@ class SingleSpace(Space):
         self.names = tuple(f"f{basis}_a{j}" for j in (1, 2, 3, 4))
 
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
-        """(P, M): f_i(t)."""
+        """Return f_i(t), (P, M)."""
         curves = _basis_function(self.basis, points, t, epochs)
         curves[:, t == 0] = 1.0
         return curves
@@ -175,7 +197,7 @@ class SingleSpace(Space):
 
 
 class CoteachingSpace(Space):
-    """Co-teaching's own family, R(t) = 1 − τ·min((t/t_k)^c, 1) (paper, eq. 1), with all three numbers free.
+    """Co-teaching's family, R(t) = 1 − τ·min((t/t_k)^c, 1) (paper, eq. 1), with all three parameters searched.
 
     D = 3, each coordinate scaled linearly: τ in [0, 1], c in [0, 2] (at 0 the curve drops to 1 − τ after the first
     epoch), and t_k in [1, T/2], a real number of epochs. Co-teaching's paper tries c = 0.5, 1, 2 and t_k = 5, 10, 15.
@@ -185,7 +207,7 @@ class CoteachingSpace(Space):
     names = ("noise_rate", "exponent", "ramp")
 
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
-        """(P, M): eq. (1) of the paper; never leaves [0, 1]."""
+        """Return eq. (1) of the paper, (P, M); in [0, 1]."""
         tau, c, ramp = (points[:, j, None] for j in range(3))  # (P, 1) each
         longest = max(epochs / 2, 1.0)
         return coteaching_curve(t, tau, 1 + ramp * (longest - 1), 2 * c)
@@ -193,11 +215,11 @@ class CoteachingSpace(Space):
 
 # ------------------------------------------------------------------------------------- general function approximators
 
-# Networks without a prior on the curve's shape: R(0) may be anything. The paper gives their size, four hidden units and
-# a sigmoid, but no ranges of the weights. With these ranges, and uniform points, R at one epoch spreads about as a
-# uniform number does (standard deviation 0.29), and two kinds of curves do not take over, counted at T = 200: almost
-# constant ones, max R − min R < 0.05, and saturated ones, within 0.02 of 0 or 1 in over 90 % of the epochs. (In the S2E
-# space they are 6 % and 5 %.)
+# Networks without a prior on the shape of the curve: R(0) may be any number. The paper gives their size, four hidden
+# units and a sigmoid, but no ranges of the weights. With these ranges and uniform points, R at one epoch has about the
+# standard deviation of a uniform number (0.29), and two kinds of curves are rare, counted at T = 200: almost constant
+# ones, max R − min R < 0.05, and saturated ones, within 0.02 of 0 or 1 in over 90 % of the epochs. (In the S2E space
+# they are 6 % and 5 %.)
 
 
 class RBFSpace(Space):
@@ -212,7 +234,7 @@ class RBFSpace(Space):
     names = ("bias", *(f"{what}_{i}" for what in ("weight", "centre", "width") for i in (1, 2, 3, 4)))
 
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
-        """(P, M): the network's output; never leaves [0, 1]."""
+        """Return the network's output, (P, M); in (0, 1)."""
         bias, weight, centre, width = _by_unit(points)
         w, c, s = _symmetric(weight, 3), centre, 0.05 * 10**width  # (P, 4, 1) each
         return _sigmoid(_symmetric(bias, 2) + (w * np.exp(-((t / epochs - c) ** 2) / (2 * s**2))).sum(axis=1))
@@ -223,16 +245,16 @@ class MLPSpace(Space):
 
     D = 13: b in [−2, 2], then four of each, v_i in [−6, 6], w_i in [−1, 1] and b_i in [−1/4, 1/4], all scaled linearly.
     A curve stays the same when w_i and b_i are multiplied and v_i is divided by one positive number, so w_i needs no
-    wider range; b_i has a narrower one because a unit bends the curve at x = −b_i/w_i, of use within [0, 1] alone. Of
-    uniform points 11 % give an almost constant curve and 0.2 % a saturated one; R has mean 0.5 and standard deviation
-    0.26, 0.28 and 0.36 at t = 0, T/4 and T − 1.
+    wider range; b_i has a narrower one because a unit bends the curve at x = −b_i/w_i, which only matters within
+    [0, 1]. Of uniform points 11 % give an almost constant curve and 0.2 % a saturated one; R has mean 0.5 and standard
+    deviation 0.26, 0.28 and 0.36 at t = 0, T/4 and T − 1.
     """
 
     name = "mlp"
     names = ("bias", *(f"{what}_{i}" for what in ("weight", "slope", "offset") for i in (1, 2, 3, 4)))
 
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
-        """(P, M): the network's output; never leaves [0, 1]."""
+        """Return the network's output, (P, M); in (0, 1)."""
         bias, weight, slope, offset = _by_unit(points)
         v, w, b = _symmetric(weight, 6), _symmetric(slope, 1), _symmetric(offset, 0.25)  # (P, 4, 1) each
         return _sigmoid(_symmetric(bias, 2) + (v * np.maximum(0.0, w * (t / epochs) + b)).sum(axis=1))
@@ -249,18 +271,28 @@ def _symmetric(u: Floats, bound: float) -> Floats:
 
 
 def _sigmoid(z: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-z)))  # |z| ≤ 2 + 4·6·(1 + 1/4) = 32 in these spaces: nothing overflows
+    return np.asarray(1 / (1 + np.exp(-z)))  # |z| ≤ 2 + 4·6·(1 + 1/4) = 32 in these spaces: no overflow
 
 
 SPACES: dict[str, Space] = {
-    known.name: known
-    for known in (S2ESpace(), CoteachingSpace(), *(SingleSpace(i) for i in (1, 2, 3, 4)), RBFSpace(), MLPSpace())
+    each.name: each
+    for each in (S2ESpace(), CoteachingSpace(), *(SingleSpace(i) for i in (1, 2, 3, 4)), RBFSpace(), MLPSpace())
 }
 """Every space by its name."""
 
 
-def space(name: str) -> Space:
-    """Return the space of this name."""
-    if name not in SPACES:
-        raise unknown_name("space", name, SPACES)
-    return SPACES[name]
+class _NotASpace(InvalidInput, TypeError):
+    """An object that is neither the name of a space nor a space."""
+
+
+def space(space: str | Space) -> Space:
+    """Return the space of a name in `SPACES`, or a `Space` as it is."""
+    if isinstance(space, Space):
+        return space
+    if not isinstance(space, str):
+        raise _NotASpace(
+            f"`space` must be one of {', '.join(SPACES)}, or an instance of a subclass of `Space`, but got {space!r}."
+        )
+    if space not in SPACES:
+        raise unknown_name("space", space, SPACES)
+    return SPACES[space]
