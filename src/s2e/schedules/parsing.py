@@ -1,0 +1,50 @@
+"""Schedules from text, and from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s2e.errors import InvalidInput, UnreadableData, unknown_name
+from s2e.schedules.fixed import check_schedule, constant, coteaching
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from s2e.schedules.fixed import Floats
+
+_FORMS = ("constant:RATE", "coteaching:NOISE_RATE", "FILE.json")
+
+
+def parse_schedule(text: str, epochs: int) -> Floats:
+    """Return the schedule (T,) that a text describes: `constant:RATE`, `coteaching:NOISE_RATE`, or a JSON file.
+
+    A file holds {"keep_rates": [...]}, as the `schedule.json` of a run does.
+    """
+    kind, colon, value = text.strip().partition(":")
+    if colon and kind in ("constant", "coteaching"):
+        try:
+            rate = float(value)
+        except ValueError:
+            raise InvalidInput(
+                f"`schedule` must be written as {kind}:RATE, for example {kind}:0.4, but got {text!r}."
+            ) from None
+        return constant(rate, epochs) if kind == "constant" else coteaching(rate, epochs)
+    path = Path(text.strip())
+    if path.suffix != ".json":
+        raise unknown_name("schedule", text.strip(), _FORMS)
+    return check_schedule(_read_keep_rates(path), epochs)
+
+
+def _read_keep_rates(path: Path) -> ArrayLike:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreadableData(f"the schedule {str(path)!r} could not be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UnreadableData(f"the schedule {str(path)!r} is not JSON: {error}.") from error
+    if not isinstance(content, dict) or not isinstance(content.get("keep_rates"), list):
+        raise InvalidInput(f'a schedule file must hold {{"keep_rates": [...]}}, but {str(path)!r} does not.')
+    rates: ArrayLike = content["keep_rates"]
+    return rates
