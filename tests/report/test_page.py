@@ -1,202 +1,100 @@
-"""The report opened in a browser: everything is drawn, nothing is asked of the outside, the gallery can be sorted."""
+"""The page as HTML."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import report_runs as runs
-from command_line import s2e
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-]
-PHONE = {"width": 360, "height": 740}
+from s2e.audit.run_audit import audit_run
+from s2e.errors import InvalidInput
+from s2e.report import build_report
+from s2e.report.page import MAX_CLASSES, noise_matrix
+from s2e.runs.directory import Run
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="the playwright package is not installed")
-    found = next((path for path in map(shutil.which, BROWSERS) if path), None)
-    if found is None:
-        pytest.skip(f"no browser is installed: none of {', '.join(BROWSERS)} is on the PATH")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=found, args=ARGUMENTS)
-        yield opened
-        opened.close()
+class Headings(HTMLParser):
+    """Collects the levels of the headings and all URLs."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.levels: list[int] = []
+        self.urls: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if re.fullmatch(r"h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        self.urls += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
 
 
-@pytest.fixture(scope="module")
-def page_of_pictures() -> Path:
-    return written("pictures.html", runs.pictures())
+def page_of(*paths: Path) -> str:
+    return build_report([Run.open(path) for path in paths]).html
 
 
 @pytest.fixture(scope="module")
-def page_of_all() -> Path:
-    return written("all.html", runs.pictures(), runs.table(), runs.trained(), runs.compared())
+def page_of_all() -> str:
+    return page_of(runs.images(), runs.table(), runs.training(), runs.comparison())
 
 
-def written(name: str, *paths: Path) -> Path:
-    page = runs.home() / name
-    done = s2e("report", *map(str, paths), "--out", str(page))
-    assert done.exit_code == 0, done.output
-    return page
+@pytest.mark.parametrize("single", [True, False])
+def test_headings_are_nested_and_nothing_is_loaded(single, page_of_all):
+    page = Headings(page_of(runs.images()) if single else page_of_all)
+    assert page.levels[0] == 1
+    assert page.levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(page.levels, page.levels[1:], strict=False))
+    assert all(url.startswith(("data:", "#")) for url in page.urls)
 
 
-@pytest.fixture
-def opened(browser):
-    """Opens a page and notes all that it asks for and complains about."""
-    contexts = []
-
-    def opener(page: Path, **options: object) -> SimpleNamespace:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        tab = context.new_page()
-        seen = SimpleNamespace(tab=tab, requests=[], complaints=[])
-        tab.on("request", lambda request: seen.requests.append(request.url))
-        tab.on("console", lambda message: seen.complaints.append(message.text))
-        tab.on("pageerror", lambda error: seen.complaints.append(str(error)))
-        tab.goto(page.as_uri(), wait_until="load")
-        return seen
-
-    yield opener
-    for context in contexts:
-        context.close()
+def test_text_of_users_is_escaped(page_of_all):
+    assert runs.MARKUP not in page_of_all
+    assert "&lt;script&gt;document.title=" in page_of_all
+    assert page_of_all.count("<script") == 1
 
 
-def ids(tab: object) -> list[str]:
-    """IDs of the samples that are shown, in their order."""
-    return tab.locator("[data-gallery] tbody tr:visible td.id").all_inner_texts()
+def test_the_same_runs_give_the_same_page(page_of_all):
+    assert page_of(runs.images(), runs.table(), runs.training(), runs.comparison()) == page_of_all
 
 
-def test_every_figure_is_drawn_without_a_complaint_and_without_a_request_to_the_outside(opened, page_of_all):
-    seen = opened(page_of_all)
-    assert seen.complaints == []
-    assert [url for url in seen.requests if not url.startswith("data:")] == [page_of_all.as_uri()]
-    charts = seen.tab.locator("figure svg[role=img]")
-    assert charts.count() >= 20
-    drawn = charts.evaluate_all(
-        """all => all.map(chart => {
-            const box = chart.getBoundingClientRect();
-            const lines = Array.from(chart.querySelectorAll("path.line")).map(line => line.getTotalLength());
-            return {wide: box.width, high: box.height, lines: lines, words: chart.getAttribute("aria-label")};
-        })"""
-    )
-    for chart in drawn:
-        assert chart["wide"] > 100
-        assert chart["high"] > 100
-        assert chart["lines"]
-        assert min(chart["lines"]) > 0, chart["words"]
-        assert "nan" not in chart["words"].lower()
-    images = seen.tab.locator("td.picture img").evaluate_all("all => all.map(image => image.naturalWidth)")
-    assert images
-    assert set(images) == {8}
+def test_labels_of_a_comparison_are_not_audited():
+    page = page_of(runs.comparison())
+    assert "its labels cannot be audited" in page
+    assert "data-gallery>" not in page
 
 
-def test_what_users_write_is_shown_and_never_run(opened, page_of_all):
-    tab = opened(page_of_all).tab
-    assert "evil" not in tab.title()
-    assert tab.locator("script").count() == 1
-    assert runs.EVIL in tab.locator("td.cell").all_inner_texts()
-    assert runs.CLASSES[1] in tab.locator(".matrix th").all_inner_texts()
+def test_an_unfinished_run_has_a_page(tmp_path):
+    path = runs.copy_of(runs.images, tmp_path)
+    for name in ("result.json", "curves.npz", "dynamics.npz", "model.safetensors", "schedule.json"):
+        (path / name).unlink()
+    report = build_report([Run.open(path)])
+    (summary,) = report.summaries
+    assert summary.startswith("This run is not finished. The best of 12 schedules so far has a validation accuracy of ")
+    assert "The final training is not finished" in report.html
+    assert "Best validation accuracy so far" in report.html
+    (path / "study.db").unlink()
+    assert build_report([Run.open(path)]).summaries == ("This run is not finished and has no results yet.",)
 
 
-def test_the_gallery_is_sorted_by_click_and_by_key(opened, page_of_pictures):
-    tab = opened(page_of_pictures).tab
-    by_quality = ids(tab)
-    button = tab.locator("th[data-key=id] button")
-    button.click()
-    assert ids(tab) == sorted(by_quality, key=int) != by_quality
-    assert tab.locator("th[aria-sort]").evaluate_all("all => all.map(head => [head.dataset.key, head.ariaSort])") == [
-        ["id", "ascending"]
-    ]
-    button.click()
-    assert ids(tab) == sorted(by_quality, key=int, reverse=True)
-    assert tab.locator("th[data-key=id]").get_attribute("aria-sort") == "descending"
-    tab.locator("th[data-key=quality] button").focus()
-    tab.keyboard.press("Enter")
-    assert ids(tab) == by_quality
-    assert tab.locator("th[data-key=quality]").get_attribute("aria-sort") == "ascending"
+def test_of_many_classes_the_matrix_shows_those_with_the_most_errors():
+    audited = audit_run(Run.open(runs.training()))
+    classes = MAX_CLASSES + 5
+    transition = np.eye(classes)
+    for row in range(5, classes):  # the first five classes have no errors
+        transition[row, row], transition[row, 5 + (row - 4) % (classes - 5)] = 0.9, 0.1
+    names = tuple(f"class {index}" for index in range(classes))
+    changed = replace(audited, class_names=names, verdicts=replace(audited.verdicts, transition=transition))
+    shown = noise_matrix(changed)
+    assert (shown.names, shown.total) == (names[5:], classes)
+    np.testing.assert_array_equal(shown.rows, transition[5:, 5:])
 
 
-def test_the_gallery_is_filtered_by_class(opened, page_of_pictures):
-    tab = opened(page_of_pictures).tab
-    everything = len(ids(tab))
-    select = tab.locator("select[data-filter=given]")
-    select.select_option(runs.CLASSES[1])
-    given = tab.locator("[data-gallery] tbody tr:visible td.given").all_inner_texts()
-    assert set(given) == {runs.CLASSES[1]}
-    assert 0 < len(given) < everything
-    assert tab.locator("[data-status]").inner_text() == f"{len(given)} of {everything} shown"
-    select.select_option("")
-    assert len(ids(tab)) == everything
-
-
-def test_everything_that_can_be_used_is_reached_by_the_tab_key(opened, page_of_pictures):
-    tab = opened(page_of_pictures).tab
-    tab.keyboard.press("Tab")
-    assert tab.evaluate("document.activeElement.className") == "skip"
-    reached = set()
-    while "BUTTONQuality" not in reached and len(reached) < 60:
-        tab.keyboard.press("Tab")
-        reached.add(tab.evaluate("document.activeElement.tagName + (document.activeElement.textContent || '').trim()"))
-    assert {"BUTTONID", "BUTTONGiven", "BUTTONSuggested", "BUTTONQuality"} <= reached
-    assert any(one.startswith("SELECT") for one in reached)
-    assert any(one.startswith("SUMMARY") for one in reached)
-
-
-def test_a_phone_scrolls_down_and_never_sideways(opened, page_of_all):
-    tab = opened(page_of_all, viewport=PHONE).tab
-    assert tab.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    assert tab.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    wide = tab.locator(".samples:not(.pictures)").first.evaluate("one => one.scrollWidth")
-    assert wide > PHONE["width"], "the table of many columns scrolls inside its section"
-
-
-def contrast(tab: object, selector: str) -> float:
-    """Contrast between the colour of a line and the page's ground, as the accessibility guidelines compute it."""
-    return tab.locator(selector).first.evaluate(
-        """line => {
-            const light = text => {
-                const part = text.match(/[0-9.]+/g).slice(0, 3).map(x => x / 255);
-                const linear = part.map(x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
-                return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-            };
-            const [a, b] = [getComputedStyle(line).stroke, getComputedStyle(document.body).backgroundColor].map(light);
-            return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        }"""
-    )
-
-
-def test_light_and_dark_differ_and_print_is_light(opened, page_of_pictures):
-    def ground(tab: object) -> str:
-        return tab.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    light, dark = (opened(page_of_pictures, color_scheme=scheme).tab for scheme in ("light", "dark"))
-    assert ground(light) != ground(dark)
-    for tab in (light, dark):
-        for colour in ("--of-standard", "--of-coteaching", "--of-s2e"):
-            assert contrast(tab, f'path.line[style*="{colour})"]') > 4
-    dark.emulate_media(media="print")
-    assert ground(dark) == ground(light)
-    assert not dark.locator("[data-controls]").is_visible()
-    assert dark.locator("figure svg[role=img]").first.is_visible()
-
-
-def test_without_scripts_everything_is_there_in_the_order_of_doubt(opened, page_of_pictures):
-    with_scripts = ids(opened(page_of_pictures).tab)
-    tab = opened(page_of_pictures, java_script_enabled=False).tab
-    assert ids(tab) == with_scripts
-    assert tab.locator("[data-gallery] th button").first.is_disabled()
-    assert not tab.locator("[data-controls]").is_visible()
-    assert tab.locator("figure svg[role=img]").count() > 5
+def test_invalid_arguments_are_refused():
+    with pytest.raises(InvalidInput, match="at least one run"):
+        build_report([])
+    with pytest.raises(InvalidInput, match="must not be negative"):
+        build_report([Run.open(runs.training())], samples=-1)

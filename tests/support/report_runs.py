@@ -1,4 +1,4 @@
-"""Small runs to report on, each made once for all tests, with names that would be markup if they were not escaped."""
+"""Small runs to report on, each made once for all tests. Some of their names are markup unless escaped."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from command_line import s2e
+from s2e.runs.directory import Run
 
-EVIL = "<script>document.title='evil'</script>"
-CLASSES = ("one", f"two & {EVIL}", 'three "quoted"')
+MARKUP = "<script>document.title='evil'</script>"
+CLASSES = ("one", f"two & {MARKUP}", 'three "quoted"')
 SAMPLES = 90
 QUICK = ["--epochs", "4", "--batch-size", "32"]
-SEARCHED = [*QUICK, "--trials", "12", "--generation", "4", "--restarts", "1", "--sampler", "random"]
+SEARCH = [*QUICK, "--trials", "12", "--generation-size", "4", "--restarts", "1", "--sampler", "random"]
 
 
 @cache
 def home() -> Path:
-    """A folder that lasts as long as the tests do."""
+    """A folder that is deleted after the tests."""
     folder = Path(tempfile.mkdtemp(prefix="s2e-report-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def made(name: str, *command: str) -> Path:
-    """Run a command in the common folder, and return the run it made."""
+def make(name: str, *command: str) -> Path:
+    """Make a run in the folder of all runs, and return its path."""
     before = Path.cwd()
     os.chdir(home())
     try:
@@ -42,8 +44,8 @@ def made(name: str, *command: str) -> Path:
     return home() / name
 
 
-def labelled(seed: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures (N, 8, 8) with a bright column by which the class is known."""
+def labelled_images(seed: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N, 8, 8) with a bright column that depends on the class, and labels (N,)."""
     generator = np.random.default_rng(seed)
     labels = np.arange(samples) % len(CLASSES)
     images = generator.integers(0, 60, size=(samples, 8, 8))
@@ -52,44 +54,50 @@ def labelled(seed: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def pictures() -> Path:
-    """A searched run on pictures, with noise, so that true labels are known, and with test data."""
-    (x, y), (x_test, y_test) = labelled(0, SAMPLES), labelled(1, 30)
-    np.savez(home() / "pictures.npz", x_train=x, y_train=y, x_test=x_test, y_test=y_test, class_names=np.array(CLASSES))
-    return made("of-pictures", "search", str(home() / "pictures.npz"), "--noise", "symmetric:0.3", *SEARCHED)
+def images() -> Path:
+    """A search on images with added noise, so that true labels are known, and with test data."""
+    (x, y), (x_test, y_test) = labelled_images(0, SAMPLES), labelled_images(1, 30)
+    np.savez(home() / "images.npz", x_train=x, y_train=y, x_test=x_test, y_test=y_test, class_names=np.array(CLASSES))
+    return make("images", "search", str(home() / "images.npz"), "--noise", "symmetric:0.3", *SEARCH)
 
 
 @cache
 def table() -> Path:
-    """A searched run on a table with labels as they are, without test data and with many columns."""
+    """A search on a table with many columns, without added noise and without test data."""
     generator = np.random.default_rng(0)
     with (home() / "table.csv").open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["name", "kind", *(f"column {number}" for number in range(12)), EVIL])
+        rows.writerow(["name", "kind", *(f"column {number}" for number in range(12)), MARKUP])
         for row in range(SAMPLES):
             label = row % len(CLASSES)
             values = generator.normal(size=12) + 3 * label
-            rows.writerow([f"row {row}", CLASSES[(label + (row % 9 == 0)) % 3], *values.round(2), EVIL * (row % 2)])
-    return made("of-table", "search", str(home() / "table.csv"), "--label", "kind", "--id", "name", *SEARCHED)
+            rows.writerow([f"row {row}", CLASSES[(label + (row % 9 == 0)) % 3], *values.round(2), MARKUP * (row % 2)])
+    return make("table", "search", str(home() / "table.csv"), "--label", "kind", "--id", "name", *SEARCH)
 
 
 @cache
-def trained() -> Path:
-    """A single training, by a method without a keep rate, on samples that are neither pictures nor rows of a table."""
-    images, labels = labelled(0, SAMPLES)
-    np.savez(home() / "flat.npz", x_train=images.reshape(SAMPLES, -1) / np.float32(255), y_train=labels)
-    return made("trained", "train", str(home() / "flat.npz"), "--method", "standard", *QUICK)
+def training() -> Path:
+    """A training of a method without a keep rate on samples that are neither images nor rows of a table."""
+    x, y = labelled_images(0, SAMPLES)
+    np.savez(home() / "flat.npz", x_train=x.reshape(SAMPLES, -1) / np.float32(255), y_train=y)
+    return make("training", "train", str(home() / "flat.npz"), "--method", "standard", *QUICK)
 
 
 @cache
-def compared() -> Path:
-    """A comparison of three methods under two noise settings, from two seeds."""
-    pictures()
+def comparison() -> Path:
+    """A comparison of three methods under two noise settings with two seeds."""
+    images()
     noises = ["--noise", "symmetric:0.3", "--noise", "pair:0.3"]
-    methods = ["--methods", "standard,coteaching,s2e", "--seeds", "2", "--trials", "4", "--generation", "2"]
-    return made("compared", "compare", str(home() / "pictures.npz"), *noises, *methods, *QUICK)
+    methods = ["--methods", "standard,coteaching,s2e", "--seeds", "2", "--trials", "4", "--generation-size", "2"]
+    return make("comparison", "compare", str(home() / "images.npz"), *noises, *methods, *QUICK)
 
 
-def copy_of(run: Callable[[], Path], where: Path) -> Path:
-    """Copy a run, to change it."""
-    return Path(shutil.copytree(run(), where / run().name))
+def copy_of(run: Callable[[], Path], folder: Path) -> Path:
+    """Copy a run into a folder, to change the copy."""
+    return Path(shutil.copytree(run(), folder / run().name))
+
+
+def method_rows(run: Run) -> list[dict[str, Any]]:
+    """The rows of the methods in the result of a run."""
+    rows: list[dict[str, Any]] = run.read_json("result.json")["methods"]
+    return rows
