@@ -62,7 +62,7 @@ def workflow_command(
                 stored, before = stored_options(out, command, frozenset(chosen))
                 chosen |= {**stored, **_explicit(context, chosen)}
                 location = {**before, **_explicit(context, location)}
-            made = assemble(options, chosen)
+            made: Any = assemble(options, chosen)
             module, _, function = workflow.partition(":")
             work = getattr(import_module(module), function)
             with progress(err) as listener:

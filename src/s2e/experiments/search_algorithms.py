@@ -25,13 +25,14 @@ from s2e.experiments.incumbent_curves import Trace, averaged, compared, rows
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import ScheduleTable, published
 from s2e.experiments.search_figures import draw_searches
+from s2e.plots import render
 from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation, Session
 from s2e.samplers import SAMPLERS
 from s2e.seeds import derive
 from s2e.specs import ALL, PAPER_NOISES, SearchersOptions
-from s2e.studies import VALIDATION_ACCURACY, finished, run_generations
+from s2e.studies import VALIDATION_ACCURACY, finished_trials, run_generations
 from s2e.studies.plan import Search, SearchPlan, plan_search
 from s2e.workflows.pipeline import find_schedules
 from s2e.workflows.progress import SILENT, ProgressListener

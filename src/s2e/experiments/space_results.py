@@ -22,8 +22,8 @@ import optuna
 from s2e.engine.curves import LAST_EPOCHS
 from s2e.schedules.spaces import SPACES
 from s2e.studies import VALIDATION_ACCURACY, BestTrial, accuracy_attribute, lowest_error_trial
-from s2e.workflows.pipeline import TEST
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
+from s2e.workflows.pipeline import TEST
 
 SINGLE = "single"
 """Stands for the best of the spaces with one basis function."""
