@@ -1,8 +1,8 @@
-"""A model of the curve as a control variate: what makes the paper's step more than noise when K is small.
+"""The curve model as a control variate: it reduces the variance of the paper's step when K is small.
 
 | name | shape | what |
 |---|---|---|
-| points | (n, D) | in the cube, coordinates in the order of `names`, which need not be that of `space.names` |
+| points | (n, D) | in the cube, coordinates in the order of `names`, which may differ from that of `space.names` |
 | values | (n,) | scores, smaller is better |
 """
 
@@ -23,12 +23,12 @@ from s2e.schedules.spaces import Space
 from s2e.seeds import derive
 
 SEED = 0
-"""Of the virtual draws, in every search: θ must follow from the trials alone, and samplers of one search differ in
+"""Seed of the virtual draws in every search: θ must follow from the trials alone, but each trial's sampler has its own
 seed."""
 
 
 class Observations(NamedTuple):
-    """Points (n, D) and values (n,) of finished trials, as tuples so that they can be looked up."""
+    """Points (n, D) and values (n,) of complete trials, as tuples because they are keys of a cache."""
 
     points: tuple[tuple[float, ...], ...]
     values: tuple[float, ...]
@@ -36,17 +36,16 @@ class Observations(NamedTuple):
 
 @dataclass(frozen=True)
 class CurveControl:
-    """Predicts the values of one generation from the decoded curves of all generations before it.
+    """Predicts the values of one generation from the decoded curves of all earlier generations.
 
-    The trials of the generation itself take no part in the model: it would otherwise follow their noise, and a step
-    that is set against it would be biased.
+    The model is not fitted to the trials of the generation itself: it would follow their noise, and bias the step.
 
     Args:
         space: decodes points into curves; its coordinates are parameters of the study, floats in [0, 1]. Steps are
-            remembered for one object: hand all samplers of a search the same, or each fits its models anew.
-        epochs: T, of the trainings that are scored.
-        startup: trials to complete before there is a model.
-        draws: V, virtual points that the model is averaged over.
+            cached by this object: give all samplers of a search the same one.
+        epochs: T, of the scored trainings.
+        startup: complete trials needed to fit a model.
+        draws: V, virtual points over which the model is averaged.
     """
 
     space: Space
@@ -57,18 +56,21 @@ class CurveControl:
     def __post_init__(self) -> None:
         check_epochs(self.epochs)
         if self.startup < 2:
-            raise InvalidInput(
-                f"`startup` must be at least 2, but got {self.startup}: a model needs something to go by."
-            )
+            raise InvalidInput(f"`startup` must be at least 2, but got {self.startup}: a model needs two trials.")
         if self.draws < 2:
             raise InvalidInput(f"`draws` must be at least 2, but got {self.draws}.")
 
     def predict(
         self, state: State, names: Sequence[str], points: ArrayLike, *, generation: int, earlier: Observations
     ) -> Control | None:
-        """Return what earlier trials say about points (K, D) of a generation, and about draws from its distribution.
+        """Return the predictions of a model of `earlier` trials, or None while there are too few of them.
 
-        None while there are too few of them for a model.
+        Args:
+            state: distribution that the generation was drawn from.
+            names: of the coordinates.
+            points: (K, D) of the generation.
+            generation: its number; seeds the virtual draws.
+            earlier: trials of the earlier generations.
         """
         if len(earlier.values) < self.startup:
             return None

@@ -1,7 +1,7 @@
-"""A model of the score as a function of the curve R(·), not of the numbers behind it.
+"""A model of the score as a function of the curve R(·) instead of the point in the cube.
 
-Many points of a space decode to nearly the same schedule, and training sees the schedule alone; so a few dozen
-trainings are enough to model the score over schedules, where they would be lost in a space of twenty dimensions.
+Many points of a space decode to nearly the same schedule, and training depends on the schedule alone. A few dozen
+trainings are therefore enough to model the score over schedules, but too few for a space of twenty dimensions.
 
 | name | shape | what |
 |---|---|---|
@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from s2e.samplers.gaussian_process import Hyperparameters, Prior, Process, fitted
+from s2e.samplers.gaussian_process import GaussianProcess, Hyperparameters, Prior, fit_hyperparameters
 
 Floats = NDArray[np.float64]
 
 LANDMARKS = 6
-"""Epochs that a curve is looked at: so many in equal ratios, and as many at equal distances."""
+"""Number of landmarks in equal ratios, and again at equal distances."""
 
 PRIOR = Prior(length=(-0.5, 0.7))
-"""Scores change over a good half of the range of a keep rate; narrower and wider are possible, epoch by epoch."""
+"""Scores change over about half of the range of a keep rate, with room for shorter and longer scales at each epoch."""
 
 
 def landmarks(epochs: int, each: int = LANDMARKS) -> NDArray[np.int64]:
-    """Epochs at which a curve is looked at, (F,), F ≤ 2 · each: dense early, where curves differ most."""
+    """Epochs at which curves are compared, (F,), F ≤ 2 · each: dense early, where curves differ most."""
     last = max(1, epochs - 1)
     chosen = np.concatenate([np.geomspace(1, last, each), np.linspace(max(1, epochs / 5), last, each)])
     return np.unique(np.round(chosen).astype(np.int64)).clip(max=epochs - 1)
@@ -39,39 +39,39 @@ class CurveModel:
     """A Gaussian process over curves.
 
     Args:
-        curves: that were scored.
-        values: their scores.
+        curves: (n, F) scored curves.
+        values: (n,) their scores.
     """
 
     def __init__(self, curves: Floats, values: Floats) -> None:
-        self._middle, spread = float(values.mean()), float(values.std())
-        # The mean of equal scores need not be that score: what is left is rounding, not a difference between curves.
-        self._spread = spread if spread > 1e-12 * float(np.abs(values).max()) else 1.0
-        self._curves, self._values = curves, (values - self._middle) / self._spread
-        how = _fitted(curves.tobytes(), self._values.tobytes(), curves.shape[1])
-        self._process = Process(self._curves, self._values, how)
+        self._mean, deviation = float(values.mean()), float(values.std())
+        # The mean of equal scores may differ from them by rounding, which is no difference between curves.
+        self._deviation = deviation if deviation > 1e-12 * float(np.abs(values).max()) else 1.0
+        self._curves, self._values = curves, (values - self._mean) / self._deviation
+        hyperparameters = _fit(curves.tobytes(), self._values.tobytes(), curves.shape[1])
+        self._process = GaussianProcess(self._curves, self._values, hyperparameters)
 
-    def given(self, curves: Floats) -> CurveModel:
-        """Return the model that takes these curves as scored just as predicted; what it knows of scales stays."""
-        believed = object.__new__(CurveModel)
-        believed._middle, believed._spread = self._middle, self._spread
-        believed._curves = np.concatenate([self._curves, curves])
-        believed._values = np.concatenate([self._values, self._process.mean(curves)])
-        believed._process = Process(believed._curves, believed._values, self._process.how)
-        return believed
+    def assuming_predictions(self, curves: Floats) -> CurveModel:
+        """Return the model after observing its own predictions at these curves, with the same hyperparameters."""
+        extended = object.__new__(CurveModel)
+        extended._mean, extended._deviation = self._mean, self._deviation
+        extended._curves = np.concatenate([self._curves, curves])
+        extended._values = np.concatenate([self._values, self._process.mean(curves)])
+        extended._process = GaussianProcess(extended._curves, extended._values, self._process.hyperparameters)
+        return extended
 
     def predict(self, curves: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the expected score of each curve, (n,) and (n,).
 
-        The chance of a single training is left out of the deviation: there is nothing to gain from it.
+        The deviation does not include the noise of a single training, from which nothing can be gained.
         """
         mean, deviation = self._process.predict(curves)
-        return self._middle + self._spread * mean, self._spread * deviation
+        return self._mean + self._deviation * mean, self._deviation * deviation
 
     def expected_improvement(self, curves: Floats) -> Floats:
-        """Return how much below the best score so far each curve can be expected to come, (n,).
+        """Return the expected improvement of each curve over the best score, (n,).
 
-        The best so far is the smallest mean over the scored curves: a lucky score is no target.
+        The best score is the smallest mean over the scored curves, so a lucky score does not become the target.
         """
         best = self.predict(self._curves)[0].min()
         mean, deviation = self.predict(curves)
@@ -83,6 +83,6 @@ class CurveModel:
 
 
 @lru_cache(maxsize=256)
-def _fitted(curves: bytes, values: bytes, landmarks: int) -> Hyperparameters:
-    """Fit once for all asks of a generation: they see the same finished trials."""
-    return fitted(np.frombuffer(curves).reshape(-1, landmarks), np.frombuffer(values), PRIOR)
+def _fit(curves: bytes, values: bytes, landmarks: int) -> Hyperparameters:
+    """Fit once for all asks of a generation, which see the same complete trials."""
+    return fit_hyperparameters(np.frombuffer(curves).reshape(-1, landmarks), np.frombuffer(values), PRIOR)

@@ -1,4 +1,4 @@
-"""Stochastic relaxation: a Dirichlet × Beta distribution over the cube, its derivatives, and the steps that tighten it.
+"""Stochastic relaxation: a Dirichlet × Beta distribution over the cube, its derivatives, and steps of its parameters.
 
 The search minimises J(θ) = E[f̄(x)], x ~ p_θ (paper, eq. 6), instead of f̄ itself, so that a derivative exists. Here p_θ
 is a Dirichlet on the weights α of a simplex times independent Betas on the coordinates β of a box; θ = 1 is uniform.
@@ -6,21 +6,20 @@ is a Dirichlet on the weights α of a simplex times independent Betas on the coo
 Notation and shapes (`...` stands for leading batch dimensions, which every function accepts):
 
 =============  ============  =========================================================================================
-`layout`                     how many coordinates are simplex weights (s = 0 or s ≥ 2), how many are boxed (m)
+`layout`                     number of coordinates that are simplex weights (s = 0 or s ≥ 2) and that are boxed (m)
 D = s + m                    dimensions of the cube
 n = s + 2m                   entries of θ
 `theta` θ      (..., n)      the Dirichlet's s entries, then the Betas' a_1..a_m, then their b_1..b_m
 `points` u     (..., K, D)   in the cube: α = g/Σg with g_i = −ln(1−u_i) for the first s, β = u for the others
-`values` f̄     (..., K)      what was measured at the points; smaller is better
+`values` f̄     (..., K)      measured at the points; smaller is better
 `score` s      (..., K, n)   ∇_θ log p_θ(x)
 `fisher` F     (..., n, n)   E[s sᵀ] = −∇²_θ log p_θ(x), which does not depend on x
 `gradient` ĝ   (..., n)      estimate of ∇J(θ)
 `hessian` Ĥ    (..., n, n)   estimate of ∇²J(θ)
-`control` g                  a model of the values, if there is one, at the points and at V more draws of p_θ
+`control` g                  optional predictions of the values at the points and at V more draws of p_θ
 =============  ============  =========================================================================================
 
-`Layout`, `State`, `Control`, `Settings`, `estimate` and `advance` are the door and check what they get; the rest is
-bare maths.
+`Layout`, `State`, `Control`, `Settings`, `estimate` and `advance` validate their arguments; the other functions do not.
 """
 
 from __future__ import annotations
@@ -40,19 +39,20 @@ Array: TypeAlias = NDArray[np.float64]
 Baseline: TypeAlias = Literal["leave-one-out"] | None
 
 LOG_FLOOR = 1e-9
-"""Logarithms are taken of max(·, this): a point on the boundary scores about −21 there instead of −∞. A uniform
-coordinate falls below it once in 10⁹ draws, so expectations do not notice."""
+"""Logarithms are taken of max(·, LOG_FLOOR): on the boundary they are about −21 instead of −∞. A uniform coordinate is
+below it once in 10⁹ draws, so expectations hardly change."""
 
 LARGEST_BELOW_ONE = 1.0 - 2.0**-53
 
 LARGEST_GAMMA = 20.0
-"""Above it u = 1 − e^{−g} forgets digits of g, so the point's g are rescaled, which leaves α = g/Σg alone. At 20 two
-evils are equal: α survives the cube to 3·10⁻⁹, and a uniform draw is rescaled with probability 2·10⁻⁹ a coordinate."""
+"""Above it u = 1 − e^{−g} loses digits of g, so the point's g are rescaled, which does not change α = g/Σg. At 20 two
+errors are balanced: α is recovered from the cube to 3·10⁻⁹, and a uniform draw is rescaled with probability 2·10⁻⁹ per
+coordinate."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which coordinates of a point are what: the first `simplex` are simplex weights, the remaining `boxed` are not."""
+    """The first `simplex` coordinates of a point are simplex weights, the remaining `boxed` ones are in a box."""
 
     simplex: int
     boxed: int
@@ -78,7 +78,7 @@ class Layout:
         return self.simplex + 2 * self.boxed
 
     def split(self, theta: Array) -> tuple[Array, Array, Array]:
-        """Views of θ (..., n): the Dirichlet's entries (..., s), the Betas' a (..., m) and b (..., m)."""
+        """Return views of θ (..., n): the Dirichlet's entries (..., s), the Betas' a (..., m) and b (..., m)."""
         first, second = self.simplex, self.simplex + self.boxed
         return theta[..., :first], theta[..., first:second], theta[..., second:]
 
@@ -87,12 +87,12 @@ class Layout:
 
 
 def weights(points: Array, layout: Layout) -> Array:
-    """Simplex weights α (..., s) of points (..., D); where all of a point's u are 0, uniform weights."""
+    """Return simplex weights α (..., s) of points (..., D); uniform weights where all u of a point are 0."""
     return simplex_weights(points[..., : layout.simplex])
 
 
 def sample(theta: Array, layout: Layout, count: int, generator: np.random.Generator) -> Array:
-    """`count` points (..., count, D) drawn from p_θ, inside [0, 1)."""
+    """Draw `count` points (..., count, D) from p_θ, inside [0, 1)."""
     alphas, firsts, seconds = layout.split(theta[..., None, :])  # each (..., 1, ·)
     shape = (*theta.shape[:-1], count)
     gammas = generator.standard_gamma(alphas, size=(*shape, layout.simplex))
@@ -100,9 +100,9 @@ def sample(theta: Array, layout: Layout, count: int, generator: np.random.Genera
 
 
 def transport(theta: Array, layout: Layout, noise: Array) -> Array:
-    """What uniform noise (..., D) becomes under p_θ, (..., D): each coordinate through its own quantile function.
+    """Map uniform noise (..., D) to points (..., D) of p_θ: each coordinate by its own quantile function.
 
-    Slower than `sample`, but every coordinate is a function of its own noise only, and θ = 1 leaves noise as it is.
+    Slower than `sample`, but every coordinate is a function of its own noise only, and θ = 1 is the identity.
     """
     alphas, firsts, seconds = layout.split(theta)
     gammas: Array = np.asarray(gammaincinv(alphas, noise[..., : layout.simplex]), dtype=np.float64)
@@ -111,14 +111,14 @@ def transport(theta: Array, layout: Layout, noise: Array) -> Array:
 
 
 def _in_cube(gammas: Array, betas: Array) -> Array:
-    """Points (..., D) whose simplex weights are gammas/Σ (..., s) and whose boxed coordinates are betas (..., m)."""
+    """Return points (..., D) with simplex weights gammas/Σ (..., s) and boxed coordinates betas (..., m)."""
     largest = gammas.max(axis=-1, keepdims=True, initial=0.0)
     gammas = np.where(largest > LARGEST_GAMMA, gammas / np.maximum(largest, 1.0), gammas)
     return np.concatenate([-np.expm1(-gammas), np.minimum(betas, LARGEST_BELOW_ONE)], axis=-1)
 
 
 def score(theta: Array, layout: Layout, points: Array) -> Array:
-    """s_θ(x) = ∇_θ log p_θ(x) at points (..., K, D), as (..., K, n)."""
+    """Return s_θ(x) = ∇_θ log p_θ(x) at points (..., K, D), as (..., K, n)."""
     alphas, firsts, seconds = layout.split(theta[..., None, :])  # each (..., 1, ·)
     betas = points[..., layout.simplex :]
     both = digamma(firsts + seconds)
@@ -137,7 +137,7 @@ def _log(x: Array) -> Array:
 
 
 def fisher(theta: Array, layout: Layout) -> Array:
-    """F = E[s sᵀ] = −∇² log p_θ (..., n, n): diag ψ'(θ), less ψ'(Σ) within the Dirichlet and within each Beta."""
+    """Return F = E[s sᵀ] = −∇² log p_θ (..., n, n): diag ψ'(θ) minus ψ'(Σ) within the Dirichlet and each Beta."""
     alphas, firsts, seconds = layout.split(theta)
     matrix: Array = polygamma(1, theta)[..., None] * np.eye(layout.size)
     s, m = layout.simplex, layout.boxed
@@ -152,7 +152,7 @@ def fisher(theta: Array, layout: Layout) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """p_θ at one moment of a search: all that a step reads and replaces. θ (..., n) is finite and at least 1."""
+    """The distribution p_θ, which a step replaces by another. θ (..., n) is finite and at least 1."""
 
     layout: Layout
     theta: Array
@@ -181,13 +181,13 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Control:
-    """A control variate: what a model g of the values says at the points, and at V ≥ 2 more draws of p_θ.
+    """A control variate: predictions of a model g of the values at the points, and at V ≥ 2 more draws of p_θ.
 
-    The model must not have seen the values it is set against; the estimates are then unbiased, however wrong it is.
+    The model must not be fitted to the values at these points; the estimates are then unbiased for any model.
 
     Attributes:
         at_points: (..., K) g at the points that were measured.
-        draws: (..., V, D) of p_θ; without leading dimensions, the same draws serve a whole batch.
+        draws: (..., V, D) of p_θ; without leading dimensions, the draws are shared by a whole batch.
         at_draws: (..., V) g at the draws.
     """
 
@@ -214,45 +214,45 @@ def estimate(
     scaled: bool = True,
     control: Control | None = None,
 ) -> Estimate:
-    """Estimates of ∇J (paper, eq. 7) and ∇²J (Proposition 1) from K ≥ 2 points (..., K, D) of p_θ and values (..., K).
+    """Estimate ∇J (paper, eq. 7) and ∇²J (Proposition 1) from K ≥ 2 points (..., K, D) of p_θ and values (..., K).
 
-    As E[s] = 0 and E[s sᵀ − F] = 0, `baseline="leave-one-out"` subtracts from each value the mean of the others: less
-    variance, no bias. `scaled` divides both estimates by the values' standard deviation: they then belong to an
-    objective of unit spread, one set of constants serves every unit, and (∇²J)⁻¹∇J stays what it was. Values that are
-    all equal have no such unit; their scaled estimates are 0.
+    Since E[s] = 0 and E[s sᵀ − F] = 0, `baseline="leave-one-out"` subtracts from each value the mean of the others,
+    which reduces the variance without bias. `scaled` divides both estimates by the values' standard deviation: one set
+    of constants then suits values of any unit, and (∇²J)⁻¹∇J does not change. Where all values are equal, scaled
+    estimates are 0.
 
-    With a `control` g the values are split in two, f̄ = g + (f̄ − g): ∇J = E[g s] + E[(f̄ − g) s], and ∇²J alike. The
-    first part costs no measurements, so it comes from many draws; only the second has the variance of K points, and it
-    is small where g is good. `scaled` divides both by the deviation of f̄, not of g or f̄ − g: they are parts of one
-    derivative, whose unit must not depend on how good g is.
+    With a `control` g, f̄ = g + (f̄ − g), so ∇J = E[g s] + E[(f̄ − g) s], and ∇²J likewise. The first term needs no
+    measurements and is averaged over many draws. Only the second has the variance of K points, and it is small where g
+    is good. `scaled` divides both by the deviation of f̄, not of g or f̄ − g: they are terms of one derivative, whose
+    unit must not depend on how good g is.
     """
-    located, measured = _checked(state, points, values, control)
-    if measured.shape[-1] < 2:
-        raise InvalidInput(f"`values` must hold at least 2 values, but got {measured.shape[-1]}.")
-    return _estimate(state, located, measured, baseline, scaled, control)
+    u, f = _checked(state, points, values, control)
+    if f.shape[-1] < 2:
+        raise InvalidInput(f"`values` must hold at least 2 values, but got {f.shape[-1]}.")
+    return _estimate(state, u, f, baseline, scaled, control)
 
 
 def _checked(state: State, points: ArrayLike, values: ArrayLike, control: Control | None = None) -> tuple[Array, Array]:
-    """Points (..., K, D) and values (..., K) as arrays, refused where they do not fit the state or are not finite."""
-    located, measured = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if measured.ndim == 0 or located.shape != (*measured.shape, state.layout.dimensions):
+    """Return points (..., K, D) and values (..., K) as arrays; refuse other shapes and values that are not finite."""
+    u, f = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if f.ndim == 0 or u.shape != (*f.shape, state.layout.dimensions):
         raise InvalidInput(
             f"`points` must have shape (..., K, {state.layout.dimensions}) and `values` (..., K), "
-            f"but got {located.shape} and {measured.shape}."
+            f"but got {u.shape} and {f.shape}."
         )
-    if not np.isfinite(measured).all():
+    if not np.isfinite(f).all():
         raise InvalidInput("`values` must be finite, but got NaN or infinity: leave such points out.")
-    if not ((located >= 0) & (located <= 1)).all():
+    if not ((u >= 0) & (u <= 1)).all():
         raise InvalidInput("`points` must lie in the cube [0, 1], but some do not.")
     if control is not None:
-        batch, D = measured.shape[:-1], state.layout.dimensions
+        batch, D = f.shape[:-1], state.layout.dimensions
         drawn = control.draws.shape
-        if control.at_points.shape != measured.shape or drawn[-1] != D or drawn[:-2] not in ((), batch):
+        if control.at_points.shape != f.shape or drawn[-1] != D or drawn[:-2] not in ((), batch):
             raise InvalidInput(
-                f"`control` must be for values of shape {measured.shape} and draws (V, {D}) or (..., V, {D}), "
+                f"`control` must be for values of shape {f.shape} and draws (V, {D}) or (..., V, {D}), "
                 f"but got {control.at_points.shape} and {drawn}."
             )
-    return located, measured
+    return u, f
 
 
 def _estimate(
@@ -260,35 +260,36 @@ def _estimate(
 ) -> Estimate:
     unit = values if scaled else None
     if control is None:
-        return _mean(state, points, _credit(values, baseline, unit))
-    modelled = _mean(state, control.draws, _credit(control.at_draws, baseline, unit))  # E[g ·]
-    residual = _mean(state, points, _credit(values - control.at_points, baseline, unit))  # E[(f̄ − g) ·]
+        return _weighted_mean(state, points, _coefficients(values, baseline, unit))
+    modelled = _weighted_mean(state, control.draws, _coefficients(control.at_draws, baseline, unit))  # E[g ·]
+    residual = _weighted_mean(state, points, _coefficients(values - control.at_points, baseline, unit))  # E[(f̄ − g) ·]
     return Estimate(modelled.gradient + residual.gradient, modelled.hessian + residual.hessian)
 
 
-def _mean(state: State, points: Array, credit: Array) -> Estimate:
-    """What points (..., K, D) say of the derivatives of E[credit], with credit (..., K)."""
+def _weighted_mean(state: State, points: Array, coefficients: Array) -> Estimate:
+    """Return the estimates of eq. 7 and Proposition 1 with coefficients (..., K) for f̄ at points (..., K, D)."""
     scores = score(state.theta, state.layout, points)  # (..., K, n)
-    count = credit.shape[-1]
-    gradient = np.einsum("...k,...kn->...n", credit, scores) / count  # eq. 7
-    outer = np.swapaxes(scores * credit[..., None], -1, -2) @ scores / count  # E[f̄ s sᵀ]
-    curvature = credit.mean(axis=-1)[..., None, None] * -fisher(state.theta, state.layout)  # E[f̄ ∇² log p]
+    count = coefficients.shape[-1]
+    gradient = np.einsum("...k,...kn->...n", coefficients, scores) / count  # eq. 7
+    outer = np.swapaxes(scores * coefficients[..., None], -1, -2) @ scores / count  # E[f̄ s sᵀ]
+    curvature = coefficients.mean(axis=-1)[..., None, None] * -fisher(state.theta, state.layout)  # E[f̄ ∇² log p]
     return Estimate(gradient, curvature + outer)  # Proposition 1
 
 
-def _credit(values: Array, baseline: Baseline, unit: Array | None) -> Array:
-    """What multiplies the scores (..., K): the values, less the mean of the others, over the deviation of `unit`."""
+def _coefficients(values: Array, baseline: Baseline, unit: Array | None) -> Array:
+    """Return the factors of the scores (..., K): values minus the mean of the others, over the deviation of `unit`."""
     count = values.shape[-1]
-    credit = values if baseline is None else values - values.min(axis=-1, keepdims=True)  # equal values: exact zeros
-    if unit is not None:  # first in units of the spread, so that neither huge nor tiny values spoil the deviation
+    coefficients = values if baseline is None else values - values.min(axis=-1, keepdims=True)  # 0 for equal values
+    if unit is not None:  # divided by the range first, so that the deviation neither overflows nor underflows
         lowest = unit.min(axis=-1, keepdims=True)  # (..., 1)
         spread = unit.max(axis=-1, keepdims=True) - lowest
         spread = np.where(spread > 0, spread, np.inf)
         deviation = ((unit - lowest) / spread).std(axis=-1, ddof=1, keepdims=True)
-        credit = credit / spread / np.where(deviation > 0, deviation, 1.0)
+        coefficients = coefficients / spread / np.where(deviation > 0, deviation, 1.0)
     if baseline == "leave-one-out":
-        credit = (credit - credit.mean(axis=-1, keepdims=True)) * (count / (count - 1))  # f_k − mean of the others
-    return credit
+        centred = coefficients - coefficients.mean(axis=-1, keepdims=True)
+        coefficients = centred * (count / (count - 1))  # f_k − mean of the others
+    return coefficients
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------------
@@ -296,18 +297,18 @@ def _credit(values: Array, baseline: Baseline, unit: Array | None) -> Array:
 
 @dataclass(frozen=True)
 class Settings:
-    """Constants of a step; they suit estimates scaled to unit spread from a handful of points."""
+    """Constants of a step; the defaults suit estimates scaled to unit deviation from a few points."""
 
     rate: float = 3.0
-    """ρ in θ ← θ − ρ Δ⁻¹ ĝ: how far a step goes where the trust region does not hold it back."""
+    """ρ in θ ← θ − ρ Δ⁻¹ ĝ: the length of a step where the trust region does not limit it."""
     floor: float = 0.1
-    """η: Newton treats curvature below it as if it were η, so that flat directions are not overrun."""
+    """η: smaller curvatures are replaced by η in Newton's step, which limits steps in flat directions."""
     ceiling: float = 10.0
-    """L: Newton treats curvature above it as if it were L, so that steep directions still move."""
+    """L: larger curvatures are replaced by L in Newton's step, so that steep directions still move."""
     radius: float = 1.0
     """Trust region: the largest relative change of an entry of θ in one step; 1 lets an entry at most double."""
     theta_max: float = 100.0
-    """No entry of θ grows beyond it, so that the distribution never collapses to a point."""
+    """Largest entry of θ, so that the distribution does not collapse to a point."""
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -325,14 +326,14 @@ Step: TypeAlias = Callable[[State, Estimate, Settings], State]
 
 def gradient_step(state: State, at: Estimate, settings: Settings) -> State:
     """Gradient descent: Δ = I."""
-    return _moved(state, at.gradient, settings)
+    return _descend(state, at.gradient, settings)
 
 
 def natural_step(state: State, at: Estimate, settings: Settings) -> State:
     """Natural gradient descent: Δ = F, the Fisher matrix of p_θ in closed form."""
     metric = fisher(state.theta, state.layout)
     direction: Array = np.linalg.solve(metric, at.gradient[..., None])[..., 0].astype(np.float64, copy=False)
-    return _moved(state, direction, settings)
+    return _descend(state, direction, settings)
 
 
 def newton_step(state: State, at: Estimate, settings: Settings) -> State:
@@ -340,14 +341,14 @@ def newton_step(state: State, at: Estimate, settings: Settings) -> State:
     eigenvalues, vectors = np.linalg.eigh((at.hessian + np.swapaxes(at.hessian, -1, -2)) / 2)
     curvature = np.clip(np.abs(eigenvalues), settings.floor, settings.ceiling)
     along = np.swapaxes(vectors, -1, -2) @ at.gradient[..., None] / curvature[..., None]
-    return _moved(state, (vectors @ along)[..., 0], settings)
+    return _descend(state, (vectors @ along)[..., 0], settings)
 
 
 STEPS: dict[str, Step] = {"newton": newton_step, "natural": natural_step, "gradient": gradient_step}
 
 
-def _moved(state: State, direction: Array, settings: Settings) -> State:
-    """θ ← θ − ρ Δ⁻¹ ĝ (paper, eq. 8, with the sign of eq. 9), inside the trust region and [1, θ_max]."""
+def _descend(state: State, direction: Array, settings: Settings) -> State:
+    """Return θ − ρ Δ⁻¹ ĝ (paper, eq. 8, with the sign of eq. 9), inside the trust region and [1, θ_max]."""
     change = -settings.rate * direction
     relative = np.abs(change / state.theta).max(axis=-1, keepdims=True)
     change = change / np.maximum(1.0, relative / settings.radius)
@@ -363,13 +364,13 @@ def advance(
     settings: Settings,
     control: Control | None = None,
 ) -> State:
-    """The state after one generation: points (..., K, D) drawn from it, their values (..., K), a model of them if any.
+    """Return the state after one generation of points (..., K, D) drawn from it, with values (..., K).
 
-    Fewer than 2 values, or values that are all equal, say nothing about where to go: θ stays.
+    θ does not change where there are fewer than 2 values, or where all values are equal.
     """
     if step not in STEPS:
         raise unknown_name("step", step, STEPS)
-    located, measured = _checked(state, points, values, control)
-    if measured.shape[-1] < 2:
+    u, f = _checked(state, points, values, control)
+    if f.shape[-1] < 2:
         return state
-    return STEPS[step](state, _estimate(state, located, measured, "leave-one-out", True, control), settings)
+    return STEPS[step](state, _estimate(state, u, f, "leave-one-out", True, control), settings)

@@ -1,4 +1,4 @@
-"""The paper's search as an Optuna sampler, built on the stochastic relaxation."""
+"""The paper's search as an Optuna sampler, built on `relaxation`."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from optuna.trial import FrozenTrial
 from s2e.errors import InvalidInput, unknown_name
 from s2e.samplers.control_variate import CurveControl, Observations
 from s2e.samplers.relaxation import STEPS, Layout, Settings, State, advance, transport
-from s2e.samplers.study_view import check_single_objective, complete, seeds, uniform
+from s2e.samplers.study_view import check_single_objective, complete_trials, parameter_seed, sample_uniformly
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The distribution one generation is drawn from, and the parameters its coordinates belong to, in their order."""
+    """The distribution that one generation is drawn from, and the parameters of its coordinates, in order."""
 
     names: tuple[str, ...]
     state: State
 
 
 class RelaxationSampler(BaseSampler):
-    """The paper's search: draw K points from p_θ, then step θ downhill on J(θ) = E[value] (its S2E algorithm).
+    """The paper's search: draw K points from p_θ, then move θ downhill on J(θ) = E[value] (its S2E algorithm).
 
-    Trial number n belongs to generation n // K. A trial of generation g is drawn from the θ that g steps lead to from
-    θ = 1, each over the complete trials, with finite values, of one earlier generation. Failed, pruned and running
-    trials are left out, and a generation with fewer than two left makes no step. Points that came from elsewhere
-    (enqueued, added, asked by another sampler or before the last generation was told) count as if drawn from p_θ.
+    Trial number n belongs to generation n // K. A trial of generation g is drawn from the θ after g steps from θ = 1,
+    one for the complete trials with finite values of each earlier generation. Failed, pruned and running trials are
+    left out, and a generation with fewer than two trials left makes no step. Points from other sources (enqueued,
+    added, asked by another sampler or before the last generation was told) count as if drawn from p_θ.
 
-    Every coordinate of a trial comes from one uniform number, fixed by the seed, the trial's number and the parameter's
-    name. While θ = 1, and for parameters that not every complete trial has, that number is the coordinate.
+    Every coordinate of a trial is a function of one uniform number, fixed by the seed, the trial's number and the
+    parameter's name. While θ = 1, and for parameters that some complete trial lacks, that number is the coordinate.
 
     Args:
         step: How θ moves: "newton" (the paper's), "natural" or "gradient".
-        generation: K, how many trials make one generation; ask that many before telling to train them together.
+        generation_size: K, trials of one generation.
         simplex: Names of the float parameters that are simplex weights, none or at least two; `relaxation.weights`
-            makes weights of them. Every complete trial must have them all: a part of a simplex is refused, because its
-            Dirichlet would be another one. Every other float without log or step gets a Beta over its range; log,
-            stepped, integer and categorical parameters are sampled independently and uniformly.
-        seed: Non-negative; two samplers with equal arguments ask equal points of equal studies.
+            turns them into weights. Every complete trial must have all of them, because a subset of a simplex has
+            another Dirichlet distribution. Every other float without log or step has a Beta distribution over its
+            range; log, stepped, integer and categorical parameters are sampled independently and uniformly.
+        seed: Non-negative; samplers with equal arguments ask equal points of equal studies.
         settings: Constants of the step.
-        control: Models the values over the decoded curves, and takes what it can foresee out of a step's noise; it sees
-            the generations before the one that is stepped over. Until it has enough of them, and without it, the step
-            is the plain one. Every complete trial must have all coordinates of its space, as floats in [0, 1].
+        control: Models the values over the decoded curves and reduces the variance of a step. It is fitted to the
+            generations before the step's own; while they are too few, and without a control, the step is the plain
+            one. Every complete trial must have all coordinates of its space, as floats in [0, 1].
     """
 
     def __init__(
         self,
         *,
         step: str = "newton",
-        generation: int = 6,
+        generation_size: int = 6,
         simplex: Sequence[str] = (),
         seed: int = 0,
         settings: Settings | None = None,
@@ -67,97 +67,108 @@ class RelaxationSampler(BaseSampler):
     ) -> None:
         if step not in STEPS:
             raise unknown_name("step", step, STEPS)
-        if generation < 2:
-            raise InvalidInput(f"`generation` must be at least 2, but got {generation}: one value shows no direction.")
+        if generation_size < 2:
+            raise InvalidInput(
+                f"`generation_size` must be at least 2 for this sampler, but got {generation_size}: its steps compare "
+                "the points of a generation."
+            )
         if isinstance(simplex, str) or len(simplex) == 1 or len(set(simplex)) < len(simplex):
-            raise InvalidInput(f"`simplex` must be no or at least two different names, but got {simplex!r}.")
+            raise InvalidInput(f"`simplex` must be empty or at least two different names, but got {simplex!r}.")
         if seed < 0:
             raise InvalidInput(f"`seed` must be at least 0, but got {seed}.")
         self.step = step
-        self.generation = generation
+        self.generation_size = generation_size
         self.simplex = tuple(simplex)
         self.seed = seed
         self.settings = Settings() if settings is None else settings
         self.control = control
 
     def snapshot(self, study: Study, generation: int) -> Snapshot | None:
-        """What trials of `generation` (0, 1, …) are drawn from as the study stands; None while no trial is complete."""
+        """Return the distribution of trials of `generation` (0, 1, …); None while no trial is complete."""
         space = self._space(study)
         return self._snapshot(study, space, generation) if space else None
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
-        """Simplex weights in their order, then the other plain floats by name; empty before any trial is complete."""
+        """Return the simplex weights in order, then other plain floats by name; none before a trial is complete."""
         return dict(self._space(study))
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """One point from the distribution of the trial's generation."""
+        """Return one point from the distribution of the trial's generation."""
         if not search_space:
             return {}
         space = self._ordered(search_space)
-        drawn_from = self._snapshot(study, space, trial.number // self.generation)
-        noise = np.array([self._noise(trial, name) for name in drawn_from.names])  # (D,)
-        point = transport(drawn_from.state.theta, drawn_from.state.layout, noise)  # (D,)
-        return {name: _value(u, space[name]) for name, u in zip(drawn_from.names, point, strict=True)}
+        snapshot = self._snapshot(study, space, trial.number // self.generation_size)
+        noise = np.array([self._noise(trial, name) for name in snapshot.names])  # (D,)
+        point = transport(snapshot.state.theta, snapshot.state.layout, noise)  # (D,)
+        return {name: _value(u, space[name]) for name, u in zip(snapshot.names, point, strict=True)}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Uniform over the parameter's range: what θ = 1 means."""
+        """Draw uniformly over the parameter's range, as for θ = 1."""
         check_single_objective(study)
         if _is_plain(param_distribution):
             return _value(self._noise(trial, param_name), param_distribution)
-        return uniform(self.seed, study, trial, param_name, param_distribution)
+        return sample_uniformly(self.seed, study, trial, param_name, param_distribution)
 
     def _noise(self, trial: FrozenTrial, name: str) -> float:
-        return float(np.random.default_rng(seeds(self.seed, trial, name)).random())
+        return float(np.random.default_rng(parameter_seed(self.seed, trial, name)).random())
 
     def _space(self, study: Study) -> dict[str, FloatDistribution]:
-        """The parameters p_θ is about, in the order of a point's coordinates."""
+        """Return the parameters of p_θ, in the order of a point's coordinates."""
         check_single_objective(study)
-        trials = complete(study)
+        trials = complete_trials(study)
         return self._ordered(intersection_search_space(trials)) if trials else {}
 
     def _ordered(self, common: Mapping[str, BaseDistribution]) -> dict[str, FloatDistribution]:
-        plain = {name: given for name, given in common.items() if _is_plain(given)}
+        plain = {name: distribution for name, distribution in common.items() if _is_plain(distribution)}
         missing = [name for name in self.simplex if name not in plain]
         if missing:
             raise InvalidInput(
-                "`simplex` must name floats, without log or step, that every complete trial has with the same range, "
-                f"but got {', '.join(missing)}; such floats of the study are {', '.join(plain) or 'none'}."
+                "`simplex` must name floats without log or step that every complete trial has with the same range, "
+                f"but got {', '.join(missing)}; the study has {', '.join(plain) or 'none'}."
             )
         needed = () if self.control is None else self.control.space.names
         missing = [name for name in needed if plain.get(name) != FloatDistribution(0.0, 1.0)]
         if missing:
             raise InvalidInput(
-                "`control` must be of a space whose coordinates every complete trial has, as floats in [0, 1], "
-                f"but got {', '.join(missing)}; floats of the study are {', '.join(plain) or 'none'}."
+                "`control` must have a space whose coordinates every complete trial has as floats in [0, 1], "
+                f"but got {', '.join(missing)}; the study has {', '.join(plain) or 'none'}."
             )
         return {name: plain[name] for name in [*self.simplex, *sorted(plain.keys() - set(self.simplex))]}
 
     def _snapshot(self, study: Study, space: Mapping[str, FloatDistribution], generation: int) -> Snapshot:
-        """θ = 1 moved by one step for every generation before the given one."""
+        """Return θ = 1 after one step for every generation before the given one."""
         sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         state = State.uniform(Layout(simplex=len(self.simplex), boxed=len(space) - len(self.simplex)))
-        usable = [trial for trial in complete(study) if _is_usable(trial, space)]
-        before = Observations((), ())
-        for number, trials in groupby(usable, key=lambda trial: trial.number // self.generation):
+        usable = [trial for trial in complete_trials(study) if _is_usable(trial, space)]
+        earlier = Observations((), ())
+        for number, trials in groupby(usable, key=lambda trial: trial.number // self.generation_size):
             if number >= generation:
                 break
-            told = _told(list(trials), space, sign)
-            state = self._stepped(state, tuple(space), number, told, before)
-            before = Observations(before.points + told.points, before.values + told.values)
+            observed = _observations(list(trials), space, sign)
+            state = self._after_step(state, tuple(space), number, observed, earlier)
+            earlier = Observations(earlier.points + observed.points, earlier.values + observed.values)
         return Snapshot(tuple(space), state)
 
-    def _stepped(
-        self, state: State, names: tuple[str, ...], generation: int, told: Observations, before: Observations
+    def _after_step(
+        self, state: State, names: tuple[str, ...], generation: int, observed: Observations, earlier: Observations
     ) -> State:
-        """Move θ by what one generation told, all generations before it being known."""
+        """Return the state after the step of one generation, given those of all earlier generations."""
         if self.control is None:
-            return advance(state, told.points, told.values, step=self.step, settings=self.settings)
+            return advance(state, observed.points, observed.values, step=self.step, settings=self.settings)
         theta = _controlled_step(
-            self.control, self.step, self.settings, state.layout, tuple(state.theta), names, generation, told, before
+            self.control,
+            self.step,
+            self.settings,
+            state.layout,
+            tuple(state.theta),
+            names,
+            generation,
+            observed,
+            earlier,
         )
         return State(state.layout, np.array(theta))
 
@@ -171,40 +182,44 @@ def _controlled_step(
     theta: tuple[float, ...],
     names: tuple[str, ...],
     generation: int,
-    told: Observations,
-    before: Observations,
+    observed: Observations,
+    earlier: Observations,
 ) -> tuple[float, ...]:
-    """θ after a generation. The model is fitted once, not anew for each trial of every later generation.
+    """Return θ after the step of one generation.
 
-    A function of its arguments alone; remembering it saves time and changes nothing. Each of a hundred searches that
-    take turns finds its last ten generations again.
+    The cache lets the trials of all later generations share one fit of the model. Its size is enough for the last ten
+    generations of a hundred searches trained together.
     """
     state = State(layout, np.array(theta))
-    model = control.predict(state, names, told.points, generation=generation, earlier=before)
-    return tuple(advance(state, told.points, told.values, step=step, settings=settings, control=model).theta)
+    predicted = control.predict(state, names, observed.points, generation=generation, earlier=earlier)
+    return tuple(
+        advance(state, observed.points, observed.values, step=step, settings=settings, control=predicted).theta
+    )
 
 
-def _told(trials: Sequence[FrozenTrial], space: Mapping[str, FloatDistribution], sign: float) -> Observations:
-    """Points and values, to be minimised, of usable trials."""
+def _observations(trials: Sequence[FrozenTrial], space: Mapping[str, FloatDistribution], sign: float) -> Observations:
+    """Return the points and the values to be minimised of usable trials."""
     return Observations(
         tuple(tuple(_coordinate(trial.params[name], space[name]) for name in space) for trial in trials),
         tuple(sign * trial.values[0] for trial in trials),
     )
 
 
-def _is_plain(given: BaseDistribution) -> TypeGuard[FloatDistribution]:
-    """Whether a Beta fits: a float with room to move, neither log nor stepped."""
-    return isinstance(given, FloatDistribution) and not (given.log or given.step is not None or given.single())
+def _is_plain(distribution: BaseDistribution) -> TypeGuard[FloatDistribution]:
+    """Whether a Beta distribution applies: a float with more than one value, neither log nor stepped."""
+    return isinstance(distribution, FloatDistribution) and not (
+        distribution.log or distribution.step is not None or distribution.single()
+    )
 
 
 def _is_usable(trial: FrozenTrial, space: Mapping[str, FloatDistribution]) -> bool:
-    """Whether a complete trial can take part in a step: a finite value, and every parameter with the same range."""
+    """Whether a complete trial can be used in a step: it has a finite value, and every parameter with its range."""
     return math.isfinite(trial.values[0]) and all(trial.distributions.get(name) == space[name] for name in space)
 
 
-def _value(u: float, given: FloatDistribution) -> float:
-    return min(given.low + float(u) * (given.high - given.low), given.high)
+def _value(u: float, range_: FloatDistribution) -> float:
+    return min(range_.low + float(u) * (range_.high - range_.low), range_.high)
 
 
-def _coordinate(value: float, given: FloatDistribution) -> float:
-    return min(max((value - given.low) / (given.high - given.low), 0.0), 1.0)
+def _coordinate(value: float, range_: FloatDistribution) -> float:
+    return min(max((value - range_.low) / (range_.high - range_.low), 0.0), 1.0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optuna.samplers import BaseSampler
 
 from s2e.methods import Method
-from s2e.samplers import Algorithm, algorithm
+from s2e.samplers import SamplerSpec, sampler_spec
 from s2e.schedules.spaces import Space, space
 from s2e.specs import AUTO, SearchSpec, TrainingSpec, check_all, count_problem
 from s2e.studies.generation_size import SIZES, candidate_sizes
@@ -31,7 +31,7 @@ class SearchPlan:
 
     Attributes:
         space: the family of schedules.
-        algorithm: how points are asked, and which trainings are stopped early.
+        sampler: how points are sampled, and which trainings are stopped early.
         trials: full trainings to spend; as many schedules are trained, and more where some are stopped early.
         generation_size: K, points asked, trained and told together.
         learning_rate: of every member.
@@ -39,7 +39,7 @@ class SearchPlan:
     """
 
     space: Space
-    algorithm: Algorithm
+    sampler: SamplerSpec
     trials: int = 60
     generation_size: int = 6
     learning_rate: float = 1e-3
@@ -62,7 +62,7 @@ class SearchPlan:
     ) -> SearchPlan:
         """Return the plan of a search whose space and sampler are given by name or as objects."""
         known = space(family)
-        how = algorithm(sampler, known, epochs, generation_size)
+        how = sampler_spec(sampler, known, epochs, generation_size)
         return cls(known, how, trials, generation_size, learning_rate, seed)
 
 

@@ -1,7 +1,7 @@
-"""Stopping trainings early: a pruner of Optuna's judges the members of a generation while they train.
+"""Stopping trainings early: an Optuna pruner is applied to the members of a generation while they train.
 
-It judges them on a copy of the study, and the study learns of it when the generation is told: one that was killed half
-way is trained again as if nothing had been judged.
+The pruner works on a copy of the study. Reports are written to the study when the generation is told, so a generation
+whose process was killed is trained again as if nothing had been reported.
 """
 
 from __future__ import annotations
@@ -15,58 +15,58 @@ from optuna.trial import FrozenTrial
 
 from s2e.engine.curves import Curves
 from s2e.engine.task import VALIDATION
-from s2e.studies.storage import REPORTED, drafted
+from s2e.studies.optuna_internals import pruner_attributes, running_trial, set_system_attribute
+from s2e.studies.studies import copy_in_memory
 
 
 class GenerationPruner:
-    """Decides who of one search's members in a generation trains on.
+    """Decides which members of one search's generation stop early.
 
-    Members are judged in the order of their trials, each against those judged before it at the same epoch, here and in
-    earlier generations: what a pruner of Optuna's does when trials report one after the other.
+    Members report in the order of their trials, so each is compared with those that reported before it at the same
+    epoch, in this generation and in earlier ones. This is what an Optuna pruner does when trials run one after another.
 
     Args:
-        study: the trials so far, and those of this generation, running.
+        study: holds all trials so far and those of this generation, running.
         trials: of this generation, in the order of the members.
-        pruner: says who stops.
-        rungs: the epochs it looks at, counted from 1.
+        pruner: decides for one trial at a time.
+        rungs: epochs at which it decides, counted from 1.
     """
 
     def __init__(
         self, study: optuna.Study, trials: Sequence[FrozenTrial], pruner: BasePruner, rungs: Sequence[int]
     ) -> None:
-        self._draft = drafted(study)
-        self._draft.pruner = pruner
-        self._numbers = [trial.number for trial in trials]
+        self._study, self._trials = study, list(trials)
+        self._copy = copy_in_memory(study)
+        self._copy.pruner = pruner
         self._rungs = frozenset(rungs)
 
     def stopped(self, epoch: int, members: Sequence[int], curves: Curves) -> list[int]:
-        """Return which of these members stop after an epoch, counted from 1.
+        """Return the members that stop after this epoch.
 
         Args:
-            epoch: just trained.
-            members: places in this generation of those that trained it.
-            curves: theirs, in this order.
+            epoch: just trained, counted from 1.
+            members: indices in this generation of the members that trained it.
+            curves: of these members, in this order.
         """
         if epoch not in self._rungs:
             return []
         errors = 1.0 - np.where(curves.diverged, 0.0, np.nan_to_num(curves.accuracy[VALIDATION][:, epoch - 1]))
         stopped = []
         for row, member in sorted(enumerate(members), key=lambda each: each[1]):
-            running = optuna.Trial(self._draft, self._trial(member)._trial_id)
+            running = running_trial(self._copy, self._copied_trial(member))
             running.report(float(errors[row]), epoch)
             if running.should_prune():
                 stopped.append(member)
         return stopped
 
-    def write(self, study: optuna.Study, member: int) -> None:
-        """Write what was reported of a member, and what the pruner remembers of it, to its trial in the study."""
-        judged = self._trial(member)
-        running = optuna.Trial(study, study.get_trials(deepcopy=False)[judged.number]._trial_id)
-        for epoch, error in judged.intermediate_values.items():
+    def write_reports(self, member: int) -> None:
+        """Write the reports of a member and the pruner's attributes to its trial in the study."""
+        copied = self._copied_trial(member)
+        running = running_trial(self._study, self._trials[member])
+        for epoch, error in copied.intermediate_values.items():
             running.report(error, epoch)
-        for name, value in judged.system_attrs.items():
-            if name.startswith(REPORTED):
-                study._storage.set_trial_system_attr(running._trial_id, name, value)
+        for key, value in pruner_attributes(copied).items():
+            set_system_attribute(running, key, value)
 
-    def _trial(self, member: int) -> FrozenTrial:
-        return self._draft.get_trials(deepcopy=False)[self._numbers[member]]
+    def _copied_trial(self, member: int) -> FrozenTrial:
+        return self._copy.get_trials(deepcopy=False)[self._trials[member].number]

@@ -1,0 +1,57 @@
+"""Which trial of a study is the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.trial import FrozenTrial
+
+from s2e.samplers import CurveModel, complete_trials, landmarks
+from s2e.schedules.spaces import Space
+from s2e.studies.trials import point_of
+
+FEWEST_TRIALS_TO_MODEL = 12
+"""Complete trials from which on trials are compared by a model of their errors."""
+
+
+@dataclass(frozen=True)
+class BestTrial:
+    """The best trial of a search.
+
+    Attributes:
+        schedule: (T,) keep rates.
+        point: (D,) in the unit cube.
+        validation_accuracy: mean over the last epochs and the member's networks, of the training that was scored.
+        trial: its number in the study.
+    """
+
+    schedule: NDArray[np.float64]
+    point: NDArray[np.float64]
+    validation_accuracy: float
+    trial: int
+
+
+def best_trial(study: optuna.Study, space: Space, epochs: int) -> BestTrial:
+    """Return the trial with the smallest expected validation error, the earliest of equals.
+
+    The error of a single training is noisy, and the smallest of many is mostly luck. The expected error of a schedule
+    is therefore the mean of a model of all trials, or the trial's own error while there are too few trials to model.
+    """
+    trials = complete_trials(study)
+    points = np.stack([point_of(trial, space) for trial in trials])  # (n, D)
+    errors = np.array([float(trial.values[0]) for trial in trials])
+    expected = errors
+    if len(trials) >= FEWEST_TRIALS_TO_MODEL:
+        curves = space.decode(points, epochs, at=landmarks(epochs))
+        expected, _ = CurveModel(curves, errors).predict(curves)
+    chosen = int(expected.argmin())
+    schedule = space.decode(points[chosen][None], epochs)[0]
+    return BestTrial(schedule, points[chosen], 1.0 - float(errors[chosen]), trials[chosen].number)
+
+
+def lowest_error_trial(study: optuna.Study) -> FrozenTrial:
+    """Return the trial with the smallest measured error, the earliest of equals; `best_trial` uses a model."""
+    return min(complete_trials(study), key=lambda trial: trial.values[0])

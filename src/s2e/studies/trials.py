@@ -1,0 +1,47 @@
+"""What the finished trials of a study hold: points, accuracies by epoch, and whether training diverged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.trial import FrozenTrial, TrialState
+
+from s2e.engine.task import VALIDATION
+from s2e.schedules.spaces import Space
+
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+"""States of trials that were trained, to the end or not."""
+
+VALIDATION_ACCURACY = "validation_accuracy"
+"""User attribute of a trial: its validation accuracy after every epoch it was trained for."""
+
+DIVERGED = "diverged"
+"""User attribute of a trial whose loss stopped being finite: True; absent from the others."""
+
+
+def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that were trained, to the end or not."""
+    return study.get_trials(deepcopy=False, states=FINISHED)
+
+
+def diverged_trials(study: optuna.Study) -> int:
+    """Return the number of trials whose training diverged."""
+    return sum(trial.user_attrs.get(DIVERGED, False) for trial in finished_trials(study))
+
+
+def accuracy_attribute(evaluated: str) -> str:
+    """Return the user attribute with the accuracy by epoch on a data set, given its name in the task."""
+    return VALIDATION_ACCURACY if evaluated == VALIDATION else f"accuracy_{evaluated}"
+
+
+def full_trainings(trials: Iterable[FrozenTrial], epochs: int) -> float:
+    """Return the cost of finished trials in full trainings: epochs trained / T."""
+    return sum(len(trial.user_attrs.get(VALIDATION_ACCURACY, range(epochs))) for trial in trials) / epochs
+
+
+def point_of(trial: FrozenTrial, space: Space) -> NDArray[np.float64]:
+    """Return the trial's point, (D,)."""
+    return np.array([trial.params[name] for name in space.names])
