@@ -1,9 +1,8 @@
-"""Small files in the forms in which data sets are published, for tests that read and download them."""
+"""Small files in the formats of published data sets, for tests that read and download them."""
 
 from __future__ import annotations
 
 import gzip
-import pickle
 import struct
 from pathlib import Path
 
@@ -38,15 +37,9 @@ def cifar_records(count: int, *labels: int) -> bytes:
     return np.concatenate([head, random_bytes(count, 3072)], axis=1).tobytes()
 
 
-def cifar10_binary_files() -> dict[str, bytes]:
+def cifar10_files() -> dict[str, bytes]:
     train = {f"data_batch_{k}.bin": cifar_records(k, k) for k in range(1, 6)}
     return train | {"test_batch.bin": cifar_records(2, 9)}
-
-
-def cifar10_python_files() -> dict[str, bytes]:
-    train = {f"data_batch_{k}": {"data": random_bytes(k, 3072), "labels": [k] * k} for k in range(1, 6)}
-    contents = train | {"test_batch": {"data": random_bytes(2, 3072), "labels": [9, 9]}}
-    return {name: pickle.dumps(content, 2) for name, content in contents.items()}
 
 
 def write(folder: Path, files: dict[str, bytes]) -> None:

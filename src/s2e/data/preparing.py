@@ -114,7 +114,8 @@ def _from_file(path: str, source: Source) -> LabelledData:
         return reader.read_labelled(Path(path))
     if not path.endswith(".npz"):
         raise InvalidInput(
-            f"`validation` must be {', '.join(VALIDATIONS)}, an .npz file, or a table if the data are one, but got {path!r}."
+            f"`validation` must be {', '.join(VALIDATIONS)}, an .npz file, or a table if the data are one, "
+            f"but got {path!r}."
         )
     valid = loading.load(path).train
     wanted, found = (f"{data.inputs.dtype} of shape {data.sample_shape}" for data in (train, valid))
