@@ -41,8 +41,8 @@ def test_samples_are_in_the_order_of_the_audit():
 def test_a_few_labels_are_shown_beyond_the_issues():
     run = Run.open(runs.training())
     audited = audit_run(run)
-    issues = audited.verdicts.quality < np.sort(audited.verdicts.quality)[3]
-    few = replace(audited, verdicts=replace(audited.verdicts, issues=issues))
+    issues = audited.audit.quality < np.sort(audited.audit.quality)[3]
+    few = replace(audited, audit=replace(audited.audit, issues=issues))
     shown = gallery(few, run.read_json("config.json"), None, 60)
     assert [sample.issue for sample in shown.samples] == [True] * 3 + [False] * (MIN_SHOWN - 3)
     assert (shown.images, shown.columns, shown.problem) == (False, (), "")

@@ -87,7 +87,7 @@ def test_of_many_classes_the_matrix_shows_those_with_the_most_errors():
     for row in range(5, classes):  # the first five classes have no errors
         transition[row, row], transition[row, 5 + (row - 4) % (classes - 5)] = 0.9, 0.1
     names = tuple(f"class {index}" for index in range(classes))
-    changed = replace(audited, class_names=names, verdicts=replace(audited.verdicts, transition=transition))
+    changed = replace(audited, class_names=names, audit=replace(audited.audit, transition=transition))
     shown = noise_matrix(changed)
     assert (shown.names, shown.total) == (names[5:], classes)
     np.testing.assert_array_equal(shown.rows, transition[5:, 5:])

@@ -17,7 +17,7 @@ def test_summary_of_a_search():
     run = Run.open(runs.images())
     audited = audit_run(run)
     (summary,) = summarise_run(read_numbers(run), audited)
-    assert summary.startswith(f"{int(audited.verdicts.issues.sum())} of 72 labels are probably wrong (")
+    assert summary.startswith(f"{int(audited.audit.issues.sum())} of 72 labels are probably wrong (")
     standard, coteaching, own = (f"{100 * row['test']['last_10_epochs']:.1f}%" for row in runs.method_rows(run))
     assert summary.endswith(
         f". The classifier trained with the searched schedule has a test accuracy of {own}, compared with "
@@ -55,8 +55,8 @@ def test_label_issues_are_counted_and_the_most_frequent_error_named():
         suggested, given = audited.labels.copy(), audited.labels.copy()
         for index, error in enumerate(errors):
             suggested[index], given[index] = error
-        verdicts = replace(audited.verdicts, issues=issues, suggested=suggested)
-        (summary,) = summarise_run(numbers, replace(audited, labels=given, verdicts=verdicts))
+        verdicts = replace(audited.audit, issues=issues, suggested=suggested)
+        (summary,) = summarise_run(numbers, replace(audited, labels=given, audit=verdicts))
         return summary.split(". ")[0]
 
     assert labels([]) == "None of the 90 labels is more likely wrong than right"

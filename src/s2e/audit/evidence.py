@@ -1,4 +1,4 @@
-"""What a label audit reads of a training: how often each sample was trained on, its losses, and the predictions.
+"""The records of a training that a label audit uses: how often each sample was trained on, its losses, the predictions.
 
 Letters: P members, M networks in a member, N samples, S epoch intervals, C classes.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2e.data.samples import LabelledData
 from s2e.engine.inference import predictions
@@ -27,37 +26,42 @@ if TYPE_CHECKING:
 def records_of(
     task: Task, trained: Trained, members: Sequence[int], unseen: LabelledData | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return what a label audit reads of every training sample, and of others whose labels are as doubtful.
+    """Return the records of every training sample, and of other samples whose labels are as noisy.
 
-    The latter were never trained on: only what the networks believe speaks about them. The M networks are those of all
-    these members, whose records are summed.
+    No network was trained on the latter, so their only records are the predictions.
+
+    Args:
+        task: what was trained.
+        trained: the outcome.
+        members: indices of the members to use. Their records are summed; the M networks are those of all of them.
+        unseen: the other samples.
     """
-    dynamics, train, chosen = trained.dynamics.arrays(), task.train, list(members)
-    own = {name: array if name == "seen" else array[chosen].sum(axis=0) for name, array in dynamics.items()}
+    dynamics, train, indices = trained.dynamics.arrays(), task.train, list(members)
+    sums = {name: array if name == "seen" else array[indices].sum(axis=0) for name, array in dynamics.items()}
     parts = [train] if unseen is None else [train, unseen]
     more = sum(map(len, parts[1:]))
-    for name, array in own.items():  # (N,) or (S, N)
-        own[name] = np.concatenate([array, np.zeros((*array.shape[:-1], more), dtype=array.dtype)], axis=-1)
-    networks = [row for member in chosen for row in range(sum(trained.networks))[trained.rows(member)]]
+    for name, array in sums.items():  # (N,) or (S, N)
+        sums[name] = np.concatenate([array, np.zeros((*array.shape[:-1], more), dtype=array.dtype)], axis=-1)
+    networks = [row for member in indices for row in range(sum(trained.networks_per_member))[trained.rows(member)]]
     state = {name: tensor[networks] for name, tensor in trained.state.items()}
-    believed = [predictions(task, state, part.inputs)[..., : train.classes] for part in parts]
-    return own | {
+    predicted = [predictions(task, state, part.inputs)[..., : train.classes] for part in parts]
+    return sums | {
         "rows": np.concatenate([part.rows for part in parts]),
         "labels": np.concatenate([part.labels for part in parts]),
-        "probabilities": np.concatenate(believed, axis=1).astype(np.float16),  # (M, N, C)
+        "probabilities": np.concatenate(predicted, axis=1).astype(np.float16),  # (M, N, C)
     }
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a training leaves behind about the labels it was given.
+    """The input of a label audit.
 
     Attributes:
-        labels: (N,) integers in [0, C), the labels given.
-        probabilities: (M, N, C) of the trained networks on the training inputs; rows need not sum to 1.
-        kept: (N,) share, in [0, 1], of the times a sample was seen that a network was trained on it.
-        loss: (S, N) mean cross-entropy of the given label over the networks and the epochs of a stretch; NaN where the
-            sample was not seen. Where it never was, the probabilities speak for the given label too.
+        labels: (N,) integers in [0, C), the given labels.
+        probabilities: (M, N, C) of the trained networks; rows need not sum to 1.
+        kept: (N,) share, in [0, 1], of the times a sample was in a batch that a network was trained on it.
+        loss: (S, N) mean cross-entropy of the given label over the networks and the epochs of an interval; NaN where
+            the sample was in no batch. Where all are NaN, the probabilities are used for the given label too.
     """
 
     labels: Labels
@@ -66,80 +70,59 @@ class Evidence:
     loss: Floats
 
     def __post_init__(self) -> None:
-        problems = self._misshapen() or self._out_of_range()
+        problems = self._shape_problems() or self._range_problems()
         if problems:
             raise InvalidInput(" ".join(problems))
 
     @classmethod
-    def from_dynamics(
-        cls,
-        *,
-        seen: NDArray[np.integer[Any]],
-        kept: NDArray[np.floating[Any]],
-        loss: NDArray[np.floating[Any]],
-        labels: NDArray[np.integer[Any]],
-        probabilities: NDArray[np.floating[Any]],
-    ) -> Evidence:
-        """Turn the sums that `records.Dynamics` holds for one member into means.
+    def from_records(cls, records: Mapping[str, NDArray[Any]]) -> Evidence:
+        """Turn the sums that `records_of` returns into means.
 
         Args:
-            seen: (S, N) epochs of each stretch in which the sample was in a batch.
-            kept: (N,) times it was trained on, summed over the M networks.
-            loss: (S, N) its loss, summed over the networks and the epochs of a stretch.
-            labels: (N,) the labels given.
-            probabilities: (M, N, C) of the member's networks, in the end.
+            records: `seen`, (S, N) epochs of each interval in which the sample was in a batch; `kept`, (N,) times a
+                network was trained on it; `loss`, (S, N) its losses, summed over the networks and the epochs of an
+                interval; `labels`, (N,); `probabilities`, (M, N, C).
         """
-        times = len(probabilities) * np.asarray(seen, dtype=np.float64)  # (S, N)
+        probabilities = records["probabilities"]
+        times = len(probabilities) * np.asarray(records["seen"], dtype=np.float64)  # (S, N)
         total = times.sum(axis=0)  # (N,)
-        mean = np.divide(loss, times, out=np.full(times.shape, np.nan), where=times > 0)
-        share = np.divide(kept, total, out=np.zeros(total.shape), where=total > 0)
-        return cls(np.asarray(labels, dtype=np.int64), probabilities, share, mean)
-
-    @classmethod
-    def from_records(cls, records: Mapping[str, NDArray[Any]]) -> Evidence:
-        """Take what a final training wrote down."""
-        return cls.from_dynamics(
-            seen=records["seen"],
-            kept=records["kept"],
-            loss=records["loss"],
-            labels=records["labels"],
-            probabilities=records["probabilities"],
-        )
+        mean = np.divide(records["loss"], times, out=np.full(times.shape, np.nan), where=times > 0)
+        share = np.divide(records["kept"], total, out=np.zeros(total.shape), where=total > 0)
+        return cls(np.asarray(records["labels"], dtype=np.int64), probabilities, share, mean)
 
     @property
     def classes(self) -> int:
-        """C."""
+        """Return C."""
         return int(self.probabilities.shape[2])
 
-    def _misshapen(self) -> list[str]:
+    def _shape_problems(self) -> list[str]:
         """Return what is wrong with the shapes."""
         if self.labels.ndim != 1 or len(self.labels) == 0:
-            return [f"`labels` must be (N,) for at least one sample, but got the shape {self.labels.shape}."]
+            return [f"`labels` must be (N,) for at least one sample, but got {self.labels.shape}."]
         samples, problems = len(self.labels), []
         shape = self.probabilities.shape
         if len(shape) != 3 or shape[0] < 1 or shape[1] != samples or shape[2] < 2:
             problems.append(f"`probabilities` must be (M, {samples}, C) with M >= 1 and C >= 2, but got {shape}.")
         if self.kept.shape != (samples,):
-            problems.append(f"`kept` must be ({samples},) as the labels are, but got {self.kept.shape}.")
+            problems.append(f"`kept` must be ({samples},) like the labels, but got {self.kept.shape}.")
         if self.loss.ndim != 2 or self.loss.shape[1] != samples:
             problems.append(f"`loss` must be (S, {samples}), but got {self.loss.shape}.")
         return problems
 
-    def _out_of_range(self) -> list[str]:
-        """Return what is wrong with the numbers, once the shapes are right."""
+    def _range_problems(self) -> list[str]:
+        """Return what is wrong with the numbers; the shapes must be correct."""
         problems = []
         if self.labels.dtype.kind != "i" or self.labels.min() < 0 or self.labels.max() >= self.classes:
             found = f"{self.labels.min()}..{self.labels.max()} of type {self.labels.dtype}"
             problems.append(f"`labels` must be integers in 0..{self.classes - 1}, but got {found}.")
         sums = self.probabilities.sum(axis=2)  # (M, N)
-        usable = (self.probabilities >= 0).all() and (np.isfinite(sums) & (sums > 0)).all()
-        if not usable:
+        if not ((self.probabilities >= 0).all() and (np.isfinite(sums) & (sums > 0)).all()):
             problems.append(
                 "`probabilities` must be finite, not negative, and not all zero for a sample, but some are not; "
-                "networks that diverged cannot judge labels."
+                "labels cannot be audited by networks that diverged."
             )
         if not ((self.kept >= 0) & (self.kept <= 1)).all():
             problems.append(f"`kept` must lie in [0, 1], but got {self.kept.min():g}..{self.kept.max():g}.")
         if (self.loss < 0).any():
-            problems.append(f"`loss` must not be negative, but got {np.nanmin(self.loss):g}.")
+            problems.append(f"`loss` must be at least 0, but got {np.nanmin(self.loss):g}.")
         return problems

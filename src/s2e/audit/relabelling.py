@@ -1,11 +1,10 @@
-"""Validation labels that nobody vouches for, relabelled before schedules are compared by them.
+"""Relabelling of a validation part with noisy labels, before schedules are compared on it.
 
-How often a classifier agrees with doubtful labels says which of two is better, if the noise is symmetric, but it says
-so in a low voice: with a share ρ of wrong labels among two classes a difference of δ in accuracy shows as (1 − 2ρ) δ,
-and the luck of the draw stays what it was. So a population of Co-teaching pairs is trained first, told noise rates from
-low to high. What they have learnt from the other samples and the label that was given are two witnesses for every
-sample held out; an audit of all samples weighs them, and a label that is probably wrong is replaced by the likeliest
-other.
+Agreement with noisy labels ranks two classifiers correctly if the noise is symmetric, but with a weak signal: with a
+share ρ of wrong labels among two classes, a difference of δ in accuracy shows as (1 − 2ρ) δ, while its standard error
+stays the same. Therefore a population of Co-teaching pairs is trained first, with noise rates from low to high. For
+every held-out sample, their predictions and the given label are two independent pieces of evidence. An audit of all
+samples combines them, and a label that is probably wrong is replaced by the most probable other one.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from s2e.engine.training import train_population
 from s2e.methods import Coteaching
 from s2e.seeds import derive
 
-TOLD = (0.2, 0.32, 0.44, 0.56, 0.68, 0.8)
-"""Noise rates that Co-teaching is told, from one that trusts most labels to one that trusts few."""
+ASSUMED_NOISE_RATES = (0.2, 0.32, 0.44, 0.56, 0.68, 0.8)
+"""Noise rates of the Co-teaching schedules, from one that keeps most samples to one that keeps few."""
 
 
 def relabelled_validation(
@@ -34,16 +33,16 @@ def relabelled_validation(
     """Return the labels of the validation part, relabelled.
 
     Args:
-        task: what is searched for; evaluates "valid", whose labels are as doubtful as those trained on.
+        task: what is trained; evaluates "valid", whose labels are as noisy as the training labels.
         learning_rate: of every member.
-        seed: decides their initial weights.
+        seed: of their initial weights.
         on_epoch: called after every epoch.
     """
     members = [
         Member(
-            schedules.coteaching(told, task.epochs), derive(seed, "mending", place), learning_rate, method=Coteaching()
+            schedules.coteaching(rate, task.epochs), derive(seed, "mending", index), learning_rate, method=Coteaching()
         )
-        for place, told in enumerate(TOLD)
+        for index, rate in enumerate(ASSUMED_NOISE_RATES)
     ]
     trained = train_population(task, members, on_epoch=on_epoch)
     evidence = Evidence.from_records(records_of(task, trained, range(len(members)), task.evaluate[VALIDATION]))
@@ -51,6 +50,6 @@ def relabelled_validation(
 
 
 def with_validation_labels(task: Task, labels: NDArray[np.int64]) -> Task:
-    """Return the task with other labels of the validation part."""
+    """Return the task with other validation labels."""
     valid = task.evaluate[VALIDATION]
     return replace(task, evaluate={**task.evaluate, VALIDATION: replace(valid, labels=labels)})

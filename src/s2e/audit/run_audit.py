@@ -1,9 +1,9 @@
-"""What `s2e audit` does, without parsing or printing: judge the labels of a run from its records, write the verdicts.
+"""`s2e audit` without parsing or printing: audit the labels of a run from its records, write the result.
 
-| file | what |
+| file | content |
 |---|---|
-| label_issues.csv | every row, also those held out with doubtful labels: ID, given and suggested label, quality |
-| audit.json | how many, the estimated share of wrong labels, and how classes are mistaken for each other |
+| label_issues.csv | every sample, also held-out ones with noisy labels: ID, given and suggested label, quality |
+| audit.json | number of issues, estimated noise rate and transition matrix |
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ ISSUES, SUMMARY = "label_issues.csv", "audit.json"
 
 @dataclass(frozen=True, eq=False)
 class AuditedRun:
-    """The verdicts on the training labels of a run.
+    """The audited labels of a run.
 
     Attributes:
-        ids: N names of the training rows, as their file has them.
-        rows: (N,) where they stand in their file, from 0.
-        labels: (N,) the labels given.
+        ids: N names of the samples, as in their file.
+        rows: (N,) their rows in the file, from 0.
+        labels: (N,) the given labels.
         class_names: C names.
-        verdicts: on every label.
+        audit: the result of the audit.
     """
 
     ids: list[str]
     rows: NDArray[np.int64]
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
-    verdicts: LabelAudit
+    audit: LabelAudit
 
     def table(self) -> list[dict[str, Any]]:
-        """One row for each training row, the most doubtful label first."""
-        found = self.verdicts
+        """Return one row for each sample, the label of lowest quality first."""
+        found = self.audit
         return [
             {
-                "id": self.ids[at],
-                "given": self.class_names[self.labels[at]],
-                "suggested": self.class_names[found.suggested[at]],
-                "probability": float(found.probability[at]),
-                "quality": float(found.quality[at]),
-                "issue": "yes" if found.issues[at] else "no",
+                "id": self.ids[index],
+                "given": self.class_names[self.labels[index]],
+                "suggested": self.class_names[found.suggested[index]],
+                "probability": float(found.probability[index]),
+                "quality": float(found.quality[index]),
+                "issue": "yes" if found.issues[index] else "no",
             }
-            for at in np.argsort(found.quality, kind="stable").tolist()
+            for index in np.argsort(found.quality, kind="stable").tolist()
         ]
 
     def summary(self) -> dict[str, Any]:
-        """The verdict as a whole, ready for JSON."""
-        found = self.verdicts
+        """Return the summary of the audit, ready for JSON."""
+        found = self.audit
         return {
             "samples": len(self.ids),
             "issues": int(found.issues.sum()),
@@ -69,19 +69,19 @@ class AuditedRun:
             "noise_rate": found.noise_rate,
             "class_names": list(self.class_names),
             "transition": found.transition.tolist(),
-            "doubtful_classes": [name for name, doubt in zip(self.class_names, found.doubtful, strict=True) if doubt],
+            "doubtful_classes": [self.class_names[index] for index in np.flatnonzero(found.doubtful)],
         }
 
 
 def audit_run(run: Run) -> AuditedRun:
-    """GenerationPruner the training labels of a run."""
+    """Audit the labels of a run."""
     records = run.read_arrays(RECORDS)
     if "probabilities" not in records:
-        what = "holds no finished training" if not records else "was made by a version that kept too few records"
-        raise UnreadableData(f"{str(run.path)!r} {what}: its labels cannot be judged; finish it or train it again.")
+        reason = "records of an older version" if records else "no finished training"
+        raise UnreadableData(f"{str(run.path)!r} holds {reason} and cannot be audited; finish it or train it again.")
     evidence = Evidence.from_records(records)
     if run.read_json(CONFIG)["options"]["method"] == ForwardCorrection.name:
-        # Its losses say how well corrected labels are explained, not how likely the given ones are.
+        # Its losses are those of the corrected predictions, not of the given labels.
         evidence = replace(evidence, loss=np.full_like(evidence.loss, np.nan))
     rows = records["rows"]
     ids = records["ids"].tolist() if "ids" in records else [str(row) for row in rows.tolist()]
@@ -89,6 +89,6 @@ def audit_run(run: Run) -> AuditedRun:
 
 
 def write_audit(run: Run, audited: AuditedRun) -> None:
-    """Write the verdicts into the run."""
+    """Write the result of the audit into the run."""
     run.write_text(ISSUES, csv_text(audited.table()))
     run.write_json(SUMMARY, audited.summary())

@@ -120,7 +120,7 @@ def gallery(audited: AuditedRun, config: Mapping[str, Any], data_root: Path | No
         data_root: folder of the published data sets; None for the folder that the run used.
         max_samples: maximum number of labels.
     """
-    found = audited.verdicts
+    found = audited.audit
     shown = min(max_samples, max(int(found.issues.sum()), MIN_SHOWN))
     chosen = np.argsort(found.quality, kind="stable")[:shown]  # the order of label_issues.csv
     rows = audited.rows[chosen].tolist()

@@ -196,7 +196,7 @@ def _audited(run: Run, numbers: RunNumbers) -> tuple[AuditedRun | None, str]:
 
 def noise_matrix(audited: AuditedRun) -> NoiseMatrix:
     """Return the estimated noise matrix, of many classes only those with the most errors in rows and columns."""
-    transition = audited.verdicts.transition
+    transition = audited.audit.transition
     errors = transition - np.diag(transition.diagonal())
     most = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MAX_CLASSES]
     shown = np.sort(most)

@@ -39,7 +39,7 @@ def _unfinished(run: RunNumbers) -> str:
 def _labels(audited: AuditedRun | None) -> str:
     if audited is None:
         return ""
-    issues, total = int(audited.verdicts.issues.sum()), len(audited.ids)
+    issues, total = int(audited.audit.issues.sum()), len(audited.ids)
     if not issues:
         return f"None of the {count(total)} labels is more likely wrong than right."
     are = "label is" if total == 1 else "labels is" if issues == 1 else "labels are"
@@ -49,7 +49,7 @@ def _labels(audited: AuditedRun | None) -> str:
 
 def _most_frequent_error(audited: AuditedRun) -> str:
     """Name the most frequent error; nothing if two are equally frequent."""
-    found, names = audited.verdicts, audited.class_names
+    found, names = audited.audit, audited.class_names
     errors = zip(found.suggested[found.issues].tolist(), audited.labels[found.issues].tolist(), strict=True)
     ((suggested, given), frequency), *others = Counter(errors).most_common(2)
     error = f"{names[suggested]} labelled as {names[given]}"

@@ -1,6 +1,6 @@
-"""A trained classifier on disk and back: its weights, and what is needed to use them.
+"""A trained classifier on disk: its weights, and what is needed to use them.
 
-Letters: M networks, N samples, C classes.
+Letters: M networks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[st
     """Write the weights of the M networks of a member.
 
     Args:
-        run: where to.
-        name: of the reference network.
-        train: what it was trained on.
-        state: {name: (M, ...)}.
+        run: the run to write to.
+        name: name of the reference network.
+        train: its training data.
+        state: weights and buffers, {name: (M, ...)}.
     """
     weights = {f"network{which}.{key}": own for key, tensor in state.items() for which, own in enumerate(tensor)}
     about = {
@@ -35,17 +35,17 @@ def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[st
         "sample_shape": train.sample_shape,
         "networks": len(next(iter(state.values()))),
     }
-    run.write_weights(WEIGHTS, weights, {"classifier": json.dumps(about)})  # in one piece: the order of several varies
+    run.write_weights(WEIGHTS, weights, {"classifier": json.dumps(about)})  # one entry: the order of several varies
 
 
 def read_classifier(run: Run) -> Classifier:
-    """Read what `write_classifier` wrote."""
+    """Read the classifier that `write_classifier` wrote."""
     path = run.path / WEIGHTS
     if not path.is_file():
-        raise UnreadableData(f"{str(run.path)!r} holds no trained classifier yet: there is no {WEIGHTS} in it.")
+        raise UnreadableData(f"{str(run.path)!r} holds no trained classifier yet: {WEIGHTS} is missing.")
     try:
-        weights, words = run.read_weights(WEIGHTS)
-        about = json.loads(words["classifier"])
+        weights, metadata = run.read_weights(WEIGHTS)
+        about = json.loads(metadata["classifier"])
         names, shape = tuple(about["classes"]), tuple(about["sample_shape"])
         factory = reference_network(about["network"], shape, len(names))
         networks = [with_weights(factory(), weights, f"network{which}.") for which in range(about["networks"])]
@@ -57,7 +57,7 @@ def read_classifier(run: Run) -> Classifier:
 
 
 def with_weights(module: nn.Module, weights: Mapping[str, Tensor], prefix: str) -> nn.Module:
-    """Return the module with those of the weights whose names have the prefix, in evaluation mode."""
+    """Load the weights whose names have the prefix into a module, and return it in evaluation mode."""
     own = {key.removeprefix(prefix): tensor for key, tensor in weights.items() if key.startswith(prefix)}
     module.load_state_dict(own)
     return module.eval()

@@ -1,4 +1,4 @@
-"""."""
+"""Comma-separated text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as comma-separated text under a header; numbers to six places, nothing where there is no value."""
+    """Return rows as comma-separated text with a header; numbers have six decimals, missing values are empty."""
     if not rows:
         return ""
     text = io.StringIO()
@@ -24,4 +24,4 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return "" if math.isnan(value) else round(float(value), 6)
-    return value  # None is written as nothing
+    return value  # None is written as an empty cell

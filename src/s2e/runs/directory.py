@@ -1,20 +1,21 @@
-"""The run directory: everything one command made, written so that a crash leaves the old file or the new one.
+"""The run directory: everything one command made, written atomically: a crash leaves the old file or the new one.
 
-| file | what |
+| file | content |
 |---|---|
 | config.json | everything needed to repeat the command, with versions |
 | study.db | the Optuna study of a search |
 | schedule.json | the keep rates, by epoch |
-| curves.npz | what happened by epoch in the final training |
-| dynamics.npz | what happened to every training sample in it |
+| curves.npz | losses and accuracies of the final training, by epoch |
+| dynamics.npz | records of every training sample, for the label audit |
 | model.safetensors | weights of the final classifier |
-| encoding.json | how the data were read, so that others like them can be predicted |
-| result.json | the figures |
-| .lock | held by the process that works on the run |
+| encoding.json | how the data were read, to read other samples in the same way |
+| result.json | the results |
+| .lock | locked by the process that writes to the run |
 
-A training by forward correction adds transition.csv. A comparison has config.json, study.db and result.json too, and
-outcomes.npz (every training that is finished), results.csv and curves.csv (the same for a spreadsheet), figures as .png
-and .svg, schedule-METHOD-NOISE.json for what was searched, and transitions.npz.
+A search with a noisy validation part adds validation.npz, its relabelled labels, and a training by forward correction
+adds transition.csv. A comparison has config.json, study.db and result.json too, and outcomes.npz (every finished
+training), results.csv and curves.csv (the same for a spreadsheet), figures as .png and .svg, schedule-METHOD-NOISE.json
+for each search, and transitions.npz.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
-        """Open a run made before."""
+        """Open an existing run."""
         run = cls(path)
         if not run.exists:
             raise UnreadableData(f"{str(run.path)!r} holds no run: there is no {CONFIG} in it.")
@@ -82,43 +83,43 @@ class Run:
 
     @property
     def exists(self) -> bool:
-        """Tell whether the directory holds a run."""
+        """Return whether the directory holds a run."""
         return (self.path / CONFIG).is_file()
 
     @property
     def storage(self) -> str:
-        """URL of the study kept in this directory."""
+        """Return the URL of the database in this directory."""
         return f"sqlite:///{(self.path / 'study.db').resolve()}"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from working on this run at the same time."""
+        """Lock the run against other processes while the body runs."""
         with (self.path / ".lock").open("w") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunConflict(
-                    f"another process is working on {str(self.path)!r}; wait for it or stop it first."
+                    f"another process is working on {str(self.path)!r}; wait until it ends, or stop it."
                 ) from None
-            for left_over in self.path.glob(f".*{TEMPORARY}"):  # by a process that was killed while writing
-                left_over.unlink()
+            for temporary in self.path.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
+                temporary.unlink()
             yield
 
     def read_json(self, name: str) -> Any:
-        """Read one of the run's JSON files."""
+        """Read a JSON file."""
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
             raise UnreadableData(f"{str(self.path / name)!r} could not be read: {problem}.") from problem
 
     def read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """Read one of the run's .npz files; nothing where it is not there yet."""
+        """Read an .npz file; return no arrays if it does not exist."""
         path = self.path / name
         if not path.exists():
             return {}
         try:
             with path.open("rb") as handle:
-                return _unpacked(handle)
+                return _verified_arrays(handle)
         except (OSError, EOFError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile) as problem:
             raise UnreadableData(f"{str(path)!r} could not be read: {problem}.") from problem
 
@@ -131,37 +132,37 @@ class Run:
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Write a file as it is."""
+        """Write a binary file."""
         self._write(name, lambda handle: handle.write(content))
 
     def write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write a compressed .npz file; arrays of Python objects, which need pickle, are refused."""
+        """Write a compressed .npz file; arrays of Python objects are refused, because they need pickle."""
         if objects := [key for key, array in arrays.items() if array.dtype == object]:
             raise InvalidInput(
                 f"`arrays` must hold numbers or strings, but got Python objects in {', '.join(objects)}."
             )
         self._write(name, lambda handle: np.savez_compressed(handle, **arrays))  # type: ignore[arg-type]
 
-    def write_weights(self, name: str, state: Mapping[str, Any], about: Mapping[str, str]) -> None:
-        """Write tensors as safetensors, with a few words about them."""
+    def write_weights(self, name: str, state: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+        """Write tensors and metadata as safetensors."""
         from safetensors.torch import save
 
-        content = save({key: tensor.contiguous() for key, tensor in state.items()}, dict(about))
+        content = save({key: tensor.contiguous() for key, tensor in state.items()}, dict(metadata))
         self.write_bytes(name, content)
 
     def read_weights(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-        """Read what `write_weights` wrote: the tensors, and the words about them."""
+        """Read the tensors and the metadata that `write_weights` wrote."""
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(self.path / name, framework="pt") as file:
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no dictionary
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dictionary
                 return tensors, file.metadata() or {}
         except (OSError, SafetensorError) as problem:
             raise UnreadableData(f"{str(self.path / name)!r} could not be read: {problem}.") from problem
 
     def _write(self, name: str, fill: Callable[[IO[bytes]], object]) -> None:
-        """Write beside the target, flush to disk, rename."""
+        """Write to a temporary file, flush it to disk, rename it."""
         descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.", suffix=TEMPORARY)
         try:
             with os.fdopen(descriptor, "wb") as handle:
@@ -175,21 +176,21 @@ class Run:
             raise
 
 
-def _unpacked(handle: IO[bytes]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file by name, all of them, each verified by its checksum before it is understood.
+def _verified_arrays(handle: IO[bytes]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an .npz file by name, each verified by its checksum before it is parsed.
 
-    `np.load` reads no further than an array's header says, and so never comes to the checksum where a damaged header
-    tells of a smaller array; and it takes a damaged list of arrays for a shorter one.
+    `np.load` stops at the size in an array's header, and so never reaches the checksum if a damaged header states a
+    smaller size; and it accepts a damaged list of arrays as a shorter one.
     """
     arrays = {}
     with zipfile.ZipFile(handle) as archive:
         for member in archive.infolist():
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise zipfile.BadZipFile(f"{member.filename!r} is compressed in a way NumPy does not use")
+                raise zipfile.BadZipFile(f"{member.filename!r} has a compression that NumPy does not use")
             content = io.BytesIO(archive.read(member))
             arrays[member.filename.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
-    handle.seek(-12, os.SEEK_END)  # the last 22 bytes end the list, and two of them tell how long it is
+    handle.seek(-12, os.SEEK_END)  # the end record has 22 bytes; these two are the number of entries
     expected = int.from_bytes(handle.read(2), "little")
-    if min(len(arrays), 0xFFFF) != expected:  # larger numbers do not fit there
+    if min(len(arrays), 0xFFFF) != expected:  # the largest number of two bytes
         raise zipfile.BadZipFile(f"it must hold {expected} arrays, but got {len(arrays)}")
     return arrays

@@ -1,6 +1,6 @@
-"""What the trainings of a comparison came to: one outcome each, their summaries, and their rows for a spreadsheet.
+"""The outcomes of the trainings of a comparison, their summaries, and their rows for a spreadsheet.
 
-Letters: A outcomes, T epochs. Epochs count from 0, as t does in R(t).
+Letters: A outcomes, T epochs. Epochs are counted from 0, like t in R(t).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from s2e.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 
-
 _TEXTS = ("noise", "method", "evaluated_on")
 _CURVES = ("accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss")
 
@@ -31,15 +30,15 @@ class Outcome:
     Attributes:
         noise: the noise setting as given, e.g. `pair:0.45`.
         method: its name on the command line, e.g. `coteaching+` or `s2e`.
-        seed: what it started from.
-        evaluated_on: the part its accuracy is of, `test` or `valid`.
-        accuracy: (T,) accuracy on that part, after every epoch.
+        seed: index of its seed.
+        evaluated_on: part of the data that `accuracy` is measured on, `test` or `valid`.
+        accuracy: (T,) accuracy on that part after every epoch.
         valid_accuracy: (T,) accuracy on the validation part.
         train_accuracy: (T,) accuracy on the given (noisy) training labels.
         label_precision: (T,) share of correctly labelled samples among those trained on; NaN where true labels are
             unknown or nothing was selected.
         kept: (T,) share of the samples trained on.
-        loss: (T,) the minimised loss.
+        loss: (T,) minimised loss.
         keep_rates: (T,) R(t), or None for methods without a keep rate.
         diverged: whether the loss stopped being finite.
     """
@@ -87,30 +86,31 @@ class Outcome:
 
     @property
     def last(self) -> float:
-        """Mean accuracy over the last epochs; 0 for a training that diverged."""
+        """Return the mean accuracy over the last epochs; 0 for a training that diverged."""
         return 0.0 if self.diverged else float(self.accuracy[-LAST_EPOCHS:].mean())
 
     @property
     def best(self) -> float:
-        """Accuracy of the best epoch; a training that diverged keeps what it had reached."""
+        """Return the accuracy of the best epoch, also of a training that diverged later."""
         return float(self.accuracy[self.best_epoch])
 
     @property
     def best_epoch(self) -> int:
-        """The first epoch with the best accuracy."""
+        """Return the first epoch with the best accuracy."""
         return int(np.where(np.isnan(self.accuracy), -np.inf, self.accuracy).argmax())
 
     @property
     def last_precision(self) -> float:
-        """Mean label precision over those of the last epochs where it is known; NaN where it is in none."""
+        """Return the mean label precision over the last epochs, without unknown ones; NaN if all are unknown."""
         return _known_mean(self.label_precision[-LAST_EPOCHS:])
 
 
 def summarise(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over the seeds of each noise setting and method, in order of first appearance.
+    """Return means and standard deviations over the seeds of each noise setting and method.
 
-    A row is ready for JSON: `noise`, `method`, `seeds` and `diverged` (counts), and `last_10_epochs`, `best_epoch` and
-    `label_precision` as `{"mean": …, "std": …}`. What is unknown is None; so is the deviation of a single value.
+    Rows are in order of first appearance and ready for JSON: `noise`, `method`, `seeds` and `diverged` (counts), and
+    `last_10_epochs`, `best_epoch` and `label_precision` as `{"mean": …, "std": …}`. Unknown values are None, and so is
+    the standard deviation of a single value.
     """
     last = f"last_{LAST_EPOCHS}_epochs"
     return [
@@ -128,7 +128,7 @@ def summarise(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 
 
 def grouped(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], list[Outcome]]:
-    """Outcomes that differ in their seed only, by (noise, method) in order of first appearance."""
+    """Group outcomes that differ in their seed only, by (noise, method) in order of first appearance."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.noise, outcome.method), []).append(outcome)
@@ -136,7 +136,7 @@ def grouped(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], list[Outcome]]
 
 
 def _mean_and_std(values: Iterable[float]) -> dict[str, float | None]:
-    """Over the known values, std = sqrt(Σ (x − mean)² / (n − 1))."""
+    """Return mean and std = sqrt(Σ (x − mean)² / (n − 1)) of the known values."""
     known = np.array([value for value in values if not math.isnan(value)])
     return {
         "mean": float(known.mean()) if len(known) > 0 else None,
@@ -149,11 +149,11 @@ def _known_mean(values: Floats) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-# Rows for a spreadsheet
+# ---------------------------------------------------------------------------------------------- rows for a spreadsheet
 
 
 def result_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """One row for each training."""
+    """Return one row for each training."""
     return [
         {
             "noise": outcome.noise,
@@ -171,7 +171,7 @@ def result_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 
 
 def curve_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """One row for each epoch of each training."""
+    """Return one row for each epoch of each training."""
     return [
         {
             "noise": outcome.noise,
@@ -185,14 +185,14 @@ def curve_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     ]
 
 
-# To one .npz file and back
+# ------------------------------------------------------------------------------------------- as arrays of one .npz file
 
 
 def arrays(outcomes: Sequence[Outcome]) -> dict[str, NDArray[Any]]:
-    """Everything as named arrays without Python objects, ready for `np.savez`.
+    """Return the outcomes as named arrays without Python objects, ready for `np.savez`.
 
-    Curves are (A, T), everything else is (A,); a method without a keep rate has a row of NaN. All outcomes must have
-    the same number of epochs.
+    Curves are (A, T), all others (A,). A method without a keep rate has a row of NaN. All outcomes must have the same
+    number of epochs.
     """
     lengths = sorted({len(outcome.accuracy) for outcome in outcomes})
     if len(lengths) > 1:
@@ -210,8 +210,8 @@ def arrays(outcomes: Sequence[Outcome]) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
-    """Return the outcomes that `arrays` was given; `stored` may be an open .npz file."""
-    columns = {name: stored[name] for name in (*_TEXTS, "seed", "diverged", *_CURVES, "keep_rates")}  # each read once
+    """Invert `arrays`; `stored` may be an open .npz file."""
+    columns = {name: stored[name] for name in (*_TEXTS, "seed", "diverged", *_CURVES, "keep_rates")}
     outcomes = []
     for row in range(len(columns["seed"])):
         noise, method, evaluated_on = (str(columns[name][row]) for name in _TEXTS)
