@@ -1,34 +1,33 @@
-"""Classifying in spite of wrong labels: `S2EClassifier` beside what else scikit-learn's users would take.
+"""Classification with wrong labels: `S2EClassifier` and other estimators that scikit-learn's users would choose.
 
     python benchmarks/classifiers.py --out DIR                                   all sets, 30% and 45% noise, five seeds
     python benchmarks/classifiers.py --out DIR --sets wine --seeds 1 --trials 6                            half a minute
 
-For each seed a quarter of the samples, with their right labels, is put aside for the test, every class by its share.
-Wrong labels are then drawn for the rest, the same for all methods. No method is told how many labels are wrong, none is
-given a label known to be right, and nothing is chosen by the test. All have their default settings but for what is
-said here:
+For each seed a quarter of the samples, with right labels and stratified by class, is the test part. Wrong labels are
+drawn for the rest, the same for all methods. No method receives the noise rate or a label known to be right, and
+nothing is selected on the test part. All methods have their default settings, except:
 
 - s2e: `S2EClassifier`; `--trials` schedules are searched on a part of the noisy samples that it holds out itself.
-- network: the network of s2e, alone, trained plainly on all noisy samples; inputs, batch size, epochs, optimiser and
-  its plan are those that s2e picks for as many samples.
-- boosting: `HistGradientBoostingClassifier`; of a text, on 256 directions of it (truncated SVD), for it wants no sparse
-  input.
-- logistic: `StandardScaler` and `LogisticRegression(max_iter=2000)`; of a text, on the sparse columns as they are.
-- cleanlab: `CleanLearning` around the network, with its five folds: it leaves out what it takes for wrong labels and
-  trains anew.
+- network: the network of s2e, alone, trained plainly on all noisy samples. Inputs, batch size, epochs, optimizer and
+  learning-rate schedule are those that s2e chooses for this number of samples.
+- boosting: `HistGradientBoostingClassifier`; for text, on 256 directions (truncated SVD), because it does not accept
+  sparse input.
+- logistic: `StandardScaler` and `LogisticRegression(max_iter=2000)`; for text, on the sparse columns unchanged.
+- cleanlab: `CleanLearning` around the network, with its five folds: it removes labels that are probably wrong and
+  trains again.
 - cleanlab-logistic: `CleanLearning` around the logistic regression.
 
-Sets: breast_cancer, wine and digits (a table of 64 columns) come with scikit-learn. Texts become TF-IDF columns whose
-words are those of the training texts.
+Sets: breast_cancer, wine and digits (a table of 64 columns) are part of scikit-learn. Texts become TF-IDF columns with
+the vocabulary of the training texts.
 
-- docstrings: which of five libraries is a paragraph of documentation from? docstrings.py says how it is made; figures
-  from different versions of these libraries do not compare.
-- newsgroups: 20 newsgroups without headers, footers and quotes, where it lies in `--data-home` (scikit-learn's own
-  folder unless given); nothing is downloaded.
+- docstrings: paragraphs of documentation, classified by library (five of them). docstrings.py describes how the set is
+  made; results from different versions of these libraries are not comparable.
+- newsgroups: 20 newsgroups without headers, footers and quotes, read from `--data-home` (scikit-learn's default folder
+  when not given); nothing is downloaded.
 
-"F1" is of the labels a method names as wrong; seconds are those of `fit`. DIR/classifiers.json has everything,
-DIR/classifiers.csv one row for each training, DIR/table.md means and standard deviations over the seeds. All are
-written after every training; what is in DIR already is not trained again.
+"F1" is that of the labels a method finds to be wrong; seconds are those of `fit`. DIR/classifiers.json holds
+everything, DIR/classifiers.csv one row for each training, DIR/table.md means and standard deviations over the seeds.
+All files are written after every training; rows that exist in DIR are not trained again.
 """
 
 from __future__ import annotations
@@ -68,17 +67,17 @@ from s2e.data.noise import corrupt, parse_noise, transition_matrix
 from s2e.data.samples import default_share
 from s2e.engine.inference import Classifier
 from s2e.errors import InvalidInput, S2EError, UnreadableData
-from s2e.estimator.defaults import ROUNDS, batch_size_for, epochs_for
+from s2e.estimator.defaults import batch_size_for, epochs_for
 from s2e.estimator.features import NumberEncoder, SparseEncoder
 from s2e.runs.csv_files import csv_text
-from s2e.schedules.fixed import constant
+from s2e.schedules import constant
 from s2e.seeds import derive
-from s2e.studies.generation_size import SIZES
+from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
 
 Labels = NDArray[np.int64]
 
 DIRECTIONS = 256
-"""That texts are reduced to for methods that take no sparse input."""
+"""Dimensions that texts are reduced to for methods that do not accept sparse input."""
 
 
 class LabelledSet(NamedTuple):
@@ -89,14 +88,14 @@ class LabelledSet(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What every method is given, and what it is judged by.
+    """Training samples, which every method receives, and test samples.
 
     Attributes:
         samples: (n, F) to train on, dense or sparse.
         given: (n,) their labels, some wrong.
-        right: (n,) the right ones, which no method sees.
+        right: (n,) the right labels, which no method receives.
         test_samples: (m, F).
-        test_labels: (m,) right ones.
+        test_labels: (m,) their right labels.
     """
 
     samples: Any
@@ -110,15 +109,15 @@ class Parts(NamedTuple):
 
 
 def newsgroups(home: Path | None) -> LabelledSet:
-    """20 newsgroups, from disk."""
+    """Read 20 newsgroups from disk."""
     try:
         bunch = datasets.fetch_20newsgroups(
             data_home=home, subset="all", remove=("headers", "footers", "quotes"), download_if_missing=False
         )
     except OSError as problem:
         raise UnreadableData(
-            "20 newsgroups must be on disk; fetch it once by `sklearn.datasets.fetch_20newsgroups(subset='all')`, "
-            "or name its folder by --data-home."
+            "20 newsgroups must be on disk; download it with `sklearn.datasets.fetch_20newsgroups(subset='all')`, "
+            "or give its folder with --data-home."
         ) from problem
     return LabelledSet(bunch.data, np.asarray(bunch.target, dtype=np.int64))
 
@@ -137,24 +136,24 @@ SETS: dict[str, Callable[[Path | None], LabelledSet]] = {
 }
 
 
-def parted(whole: LabelledSet, noise: str, seed: int) -> Parts:
-    """Put a quarter aside, draw wrong labels for the rest, and turn texts into columns by the words of the rest."""
+def split(whole: LabelledSet, noise: str, seed: int) -> Parts:
+    """Hold out a quarter, draw wrong labels for the rest, and encode texts with the vocabulary of the rest."""
     classes = len(np.unique(whole.labels))
-    kept, aside = train_test_split(
+    kept, held = train_test_split(
         np.arange(len(whole.labels)), test_size=0.25, stratify=whole.labels, random_state=seed
     )
     right = whole.labels[kept]
     matrix = transition_matrix(parse_noise(noise), classes)
     given = corrupt(right, matrix, np.random.default_rng(derive(seed, "noise", noise)))
     if isinstance(whole.samples, np.ndarray):
-        return Parts(whole.samples[kept], given, right, whole.samples[aside], whole.labels[aside])
-    words = TfidfVectorizer(min_df=2, sublinear_tf=True).fit(whole.samples[place] for place in kept)
+        return Parts(whole.samples[kept], given, right, whole.samples[held], whole.labels[held])
+    vectorizer = TfidfVectorizer(min_df=2, sublinear_tf=True).fit(whole.samples[i] for i in kept)
     return Parts(
-        words.transform(whole.samples[place] for place in kept),
+        vectorizer.transform(whole.samples[i] for i in kept),
         given,
         right,
-        words.transform(whole.samples[place] for place in aside),
-        whole.labels[aside],
+        vectorizer.transform(whole.samples[i] for i in held),
+        whole.labels[held],
     )
 
 
@@ -162,10 +161,10 @@ def parted(whole: LabelledSet, noise: str, seed: int) -> Parts:
 
 
 class PlainNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """The network that `S2EClassifier` picks for these samples, trained on all labels as they are.
+    """The network that `S2EClassifier` chooses for these samples, trained on all given labels.
 
     Args:
-        random_state: decides everything that is drawn.
+        random_state: seed of everything that is drawn at random.
     """
 
     def __init__(self, *, random_state: int = 0) -> None:
@@ -181,7 +180,7 @@ class PlainNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         else:
             self._features = NumberEncoder.fit(np.asarray(X, dtype=np.float64))
         inputs = self._features.encode(X)
-        # S2EClassifier trains on what it has not held out, and goes by the size of that.
+        # The defaults of S2EClassifier depend on the number of samples that it does not hold out.
         samples = round(len(labels) * (1 - default_share(len(labels))))
         self.batch_size_ = batch_size_for(samples)
         self.epochs_ = epochs_for(samples, self.batch_size_)
@@ -201,7 +200,7 @@ class PlainNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         return np.asarray(found / found.sum(axis=1, keepdims=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest class of every sample, (N,)."""
+        """Return the most probable class of every sample, (N,)."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
@@ -215,22 +214,22 @@ def _boosting(is_text: bool, seed: int) -> Any:
     return make_pipeline(TruncatedSVD(DIRECTIONS, random_state=seed), boosting) if is_text else boosting
 
 
-def _mending(around: Any, seed: int) -> Any:
-    return CleanLearning(around, seed=seed, find_label_issues_kwargs={"n_jobs": 1})  # no processes for few samples
+def _clean_learning(estimator: Any, seed: int) -> Any:
+    return CleanLearning(estimator, seed=seed, find_label_issues_kwargs={"n_jobs": 1})  # too few samples for processes
 
 
-METHODS: dict[str, Callable[[bool, int, int], Any]] = {  # of whether it is a text, the seed and the trials
+METHODS: dict[str, Callable[[bool, int, int], Any]] = {  # arguments: whether the set is text, seed, trials
     "s2e": lambda _, seed, trials: S2EClassifier(n_trials=trials, random_state=seed),
     "network": lambda _, seed, __: PlainNetwork(random_state=seed),
     "boosting": lambda is_text, seed, _: _boosting(is_text, seed),
     "logistic": lambda is_text, _, __: _logistic(is_text),
-    "cleanlab": lambda _, seed, __: _mending(PlainNetwork(random_state=seed), seed),
-    "cleanlab-logistic": lambda is_text, seed, _: _mending(_logistic(is_text), seed),
+    "cleanlab": lambda _, seed, __: _clean_learning(PlainNetwork(random_state=seed), seed),
+    "cleanlab-logistic": lambda is_text, seed, _: _clean_learning(_logistic(is_text), seed),
 }
 
 
 def trained_row(method: str, parts: Parts, seed: int, trials: int) -> dict[str, Any]:
-    """Train once; return the figures, and under "more" what else the JSON file keeps."""
+    """Train once; return the results, and under "more" further content of the JSON file."""
     classifier = METHODS[method](sparse.issparse(parts.samples), seed, trials)
     began = time.perf_counter()
     classifier.fit(parts.samples, parts.given)
@@ -263,7 +262,7 @@ def trained_row(method: str, parts: Parts, seed: int, trials: int) -> dict[str, 
 
 
 def settings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return every set and noise there are rows of."""
+    """Return every set and noise in the rows."""
     return sorted({(row["set"], row["noise"]) for row in rows}, key=lambda key: (list(SETS).index(key[0]), key[1]))
 
 
@@ -272,16 +271,16 @@ def _title(setting: tuple[str, str]) -> str:
 
 
 def drawn(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say how many labels are wrong: each is drawn by itself, so that among few samples the share varies."""
+    """Describe the shares of wrong labels; labels are drawn independently, so the share varies with few samples."""
     parts = []
     for setting in settings(rows):
         shares = [100 * row["true_noise_rate"] for row in rows if (row["set"], row["noise"]) == setting]
         parts.append(f"{_title(setting)}: {min(shares):.1f} to {max(shares):.1f}")
-    return f"Wrong labels as drawn, %, least and most of the seeds: {'; '.join(parts)}."
+    return f"Wrong labels as drawn, %, minimum and maximum over the seeds: {'; '.join(parts)}."
 
 
 def grid(rows: Sequence[Mapping[str, Any]], figure: str, factor: float, bold: str = "") -> list[list[str]]:
-    """Lay a figure out: a head, then a line for each method that has it; the best of each column between `bold`."""
+    """Return a table of one quantity: a header and a line for each method; the best value of a column is in `bold`."""
     having = [row for row in rows if row[figure] is not None]
     columns = settings(having)
     methods = [method for method in METHODS if any(row["method"] == method for row in having)]
@@ -311,7 +310,7 @@ def _mean_and_spread(values: Sequence[float]) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Set a grid for the screen."""
+    """Format a table for the terminal."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines
@@ -319,20 +318,20 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Set a grid as a Markdown table."""
+    """Format a table as Markdown."""
     head, *rest = ("| " + " | ".join(line) + " |" for line in lines)
     return "\n".join([head, "|---" + "|---:" * (len(lines[0]) - 1) + "|", *rest])
 
 
-TABLES = {  # figure: what it is, its unit in the table, and what marks the best
+TABLES = {  # quantity: title, factor, and mark of the best value
     "accuracy": ("Accuracy on the test samples, %", 100.0, "**"),
-    "f1": ("F1 of the labels named as wrong, %", 100.0, "**"),
+    "f1": ("F1 of the labels found to be wrong, %", 100.0, "**"),
     "seconds": ("Seconds of a fit", 1.0, ""),
 }
 
 
 def write(out: Path, about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write all files, each under another name first, so that whatever interrupts this leaves the one before."""
+    """Write all files atomically: an interruption leaves the previous version."""
     flat = [{name: value for name, value in row.items() if name != "more"} for row in rows]
     tables = [
         f"{title}; mean ± standard deviation over {len({row['seed'] for row in rows})} seeds.\n\n{markdown(lines)}\n"
@@ -352,7 +351,7 @@ def write(out: Path, about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 
 
 def rows_before(out: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows that are in the folder; refuse rows that do not compare with those to come."""
+    """Return the rows that are in the folder; refuse rows that are not comparable with new ones."""
     if not (out / "classifiers.json").is_file():
         return []
     before = json.loads((out / "classifiers.json").read_text(encoding="utf-8"))
@@ -371,10 +370,15 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=[name for name in SETS if name != "newsgroups"])
     parser.add_argument("--noise", nargs="+", default=["symmetric:0.3", "symmetric:0.45"])
-    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
-    parser.add_argument("--trials", type=int, default=ROUNDS * SIZES[0], help="schedules that s2e tries")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0],
+        help="schedules that s2e searches",
+    )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--data-home", type=Path, help="where scikit-learn keeps 20 newsgroups")
+    parser.add_argument("--data-home", type=Path, help="folder of scikit-learn's 20 newsgroups")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(words)
     for name in ("seeds", "trials"):
@@ -384,7 +388,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Train what is not in the folder yet, seed by seed; print the tables."""
+    """Train the rows that are missing in the folder, seed by seed; print the tables."""
     given = arguments(words)
     about = {
         "versions": {
@@ -402,7 +406,7 @@ def main(words: Sequence[str] | None = None) -> None:
     for seed in range(given.seeds):
         for name in given.sets:
             for noise in given.noise:
-                parts = parted(wholes[name], noise, seed)
+                parts = split(wholes[name], noise, seed)
                 for method in given.methods:
                     if (name, noise, seed, method) in done:
                         continue
@@ -413,7 +417,7 @@ def main(words: Sequence[str] | None = None) -> None:
                         f"{name} {noise} seed {seed} {method}: {row['accuracy']:.4f}, {row['seconds']:.1f} s",
                         flush=True,
                     )
-    write(given.out, about, rows)  # tables anew, also where nothing was left to train
+    write(given.out, about, rows)  # also where nothing was left to train
     for figure, (title, factor, _) in TABLES.items():
         print(f"\n{title}\n{aligned(grid(rows, figure, factor))}")
     print(f"\n{drawn(rows)}")

@@ -1,15 +1,15 @@
-"""What it costs to have no trusted validation labels: test accuracy of a search with clean, noisy and relabelled ones.
+"""The cost of having no trusted validation labels: test accuracy of a search with clean, noisy and relabelled ones.
 
     python benchmarks/validation.py digits --noise symmetric:0.4 pair:0.3 instance:0.3 --seeds 5 --out DIR
     python benchmarks/validation.py mnist --epochs 40 --trials 30 --batch-size 128 --data-root data --out DIR
 
-The same noisy training data each time, three ways to choose the schedule and the restart:
+The noisy training data are the same each time. Three kinds of validation labels select the schedule and the restart:
 
-    clean     validation samples with their true labels
-    relabelled    validation samples with labels as noisy as the others, relabelled by networks trained first: what `s2e` does
-    as given  the same labels as they are: what one would do without
+    clean       true labels
+    relabelled  labels as noisy as those of the training samples, relabelled by networks trained first, as `s2e` does
+    as given    the same noisy labels, unchanged
 
-The test part is looked at once, by the final classifier. Rows that DIR holds already are not run again.
+The test part is used once, by the final classifier. Rows that exist in DIR are not run again.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ from s2e.engine.curves import LAST_EPOCHS
 from s2e.plots.names import noise_title
 from s2e.runs.csv_files import csv_text
 from s2e.runs.session import RunLocation
-from s2e.workflows.progress import SilentListener
-from s2e.workflows.search import SearchOptions, search
+from s2e.specs import SearchOptions, assemble
+from s2e.workflows.search import search
 
-WAYS: dict[str, dict[str, Any]] = {
+VALIDATIONS: dict[str, dict[str, Any]] = {
     "clean": {"validation": "clean"},
     "relabelled": {"validation": "noisy"},
     "as given": {"validation": "noisy", "relabel": False},
 }
 
 
-def row(given: argparse.Namespace, noise: str, way: str, seed: int) -> dict[str, Any]:
-    """Search with one kind of validation; return the test accuracy of what it found."""
-    options = SearchOptions(
-        given.data,
-        noise,
-        seed=seed,
-        epochs=given.epochs,
-        batch_size=given.batch_size,
-        trials=given.trials,
-        baselines=False,
-        **WAYS[way],
-    )
-    with tempfile.TemporaryDirectory() as place:
-        run = search(options, RunLocation(Path(place) / "run", given.data_root, given.device), SilentListener())
+def row(given: argparse.Namespace, noise: str, kind: str, seed: int) -> dict[str, Any]:
+    """Search with one kind of validation labels; return the test accuracy of the final classifier."""
+    values = {
+        "data": given.data,
+        "noise": noise,
+        "seed": seed,
+        "epochs": given.epochs,
+        "batch_size": given.batch_size,
+        "trials": given.trials,
+        "baselines": False,
+        **VALIDATIONS[kind],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        location = RunLocation(Path(folder) / "run", given.data_root, given.device)
+        run = search(assemble(SearchOptions, values), location)
         found = run.read_json("result.json")
         changed = run.read_arrays("validation.npz")
     (own,) = found["methods"]
     return {
         "noise": noise,
-        "validation": way,
+        "validation": kind,
         "seed": seed,
         "test": own["test"][f"last_{LAST_EPOCHS}_epochs"],
         "seconds": round(found["seconds"], 1),
@@ -68,7 +69,7 @@ def row(given: argparse.Namespace, noise: str, way: str, seed: int) -> dict[str,
 
 
 def main() -> None:
-    """Run what is not there yet, print and write all."""
+    """Run the rows that are missing, print and write all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--noise", nargs="+", default=["symmetric:0.4", "pair:0.3", "instance:0.3"])
@@ -93,13 +94,13 @@ def main() -> None:
     done = {(each["noise"], each["validation"], each["seed"]) for each in rows}
     for seed in range(given.seeds):
         for noise in given.noise:
-            for way in WAYS:
-                if (noise, way, seed) in done:
+            for kind in VALIDATIONS:
+                if (noise, kind, seed) in done:
                     continue
-                rows.append(row(given, noise, way, seed))
+                rows.append(row(given, noise, kind, seed))
                 file.write_text(csv_text(rows))
-                print(f"{noise:16} {way:9} seed {seed}: {rows[-1]['test']:.2%}", flush=True)
-    summary = [_summary(rows, noise, way) for noise in given.noise for way in WAYS]
+                print(f"{noise:16} {kind:10} seed {seed}: {rows[-1]['test']:.2%}", flush=True)
+    summary = [_summary(rows, noise, kind) for noise in given.noise for kind in VALIDATIONS]
     print(f"\n{'noise':26}{'validation':12}{'test accuracy':>18}{'minus clean':>20}")
     for each in summary:
         gap = f"{each['minus_clean']:+.2%} ± {each['standard_error']:.2%}" if each["validation"] != "clean" else ""
@@ -111,16 +112,16 @@ def main() -> None:
     (given.out / "validation.json").write_text(json.dumps({**about, "summary": summary}, indent=2) + "\n")
 
 
-def _summary(rows: list[dict[str, Any]], noise: str, way: str) -> dict[str, Any]:
-    def of(kind: str) -> dict[int, float]:
-        return {each["seed"]: each["test"] for each in rows if (each["noise"], each["validation"]) == (noise, kind)}
+def _summary(rows: list[dict[str, Any]], noise: str, kind: str) -> dict[str, Any]:
+    def of(other: str) -> dict[int, float]:
+        return {each["seed"]: each["test"] for each in rows if (each["noise"], each["validation"]) == (noise, other)}
 
-    own, clean = of(way), of("clean")
+    own, clean = of(kind), of("clean")
     gaps = [own[seed] - clean[seed] for seed in own]
     several = len(own) > 1
     return {
         "noise": noise,
-        "validation": way,
+        "validation": kind,
         "seeds": len(own),
         "mean": statistics.mean(own.values()),
         "std": statistics.stdev(own.values()) if several else 0.0,

@@ -1,4 +1,4 @@
-"""`benchmarks/classifiers.py`: all methods see the same samples and noise, rows are made once, the means are right."""
+"""`benchmarks/classifiers.py`: all methods receive the same samples and noise, rows are made once, means are right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 
 from s2e import S2EClassifier
-from s2e.data.samples import LabelledData, default_share, hold_out
+from s2e.data import LabelledData, default_share, hold_out
 from s2e.errors import InvalidInput
 from s2e.estimator.defaults import batch_size_for, epochs_for
 
@@ -25,7 +25,7 @@ TINY = ["--sets", "wine", "--noise", "symmetric:0.3", "--seeds", "1", "--trials"
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The program as a module: it belongs to no package, and finds the one beside it."""
+    """The program as a module; it belongs to no package and imports docstrings.py from its folder."""
     spec = importlib.util.spec_from_file_location("classifiers_benchmark", FOLDER / "classifiers.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -41,17 +41,17 @@ def texts(benchmark):
     return benchmark.SETS["docstrings"](None)
 
 
-def row(name, method, accuracy, seed=0, f1=None):
+def row_of(name, method, accuracy, seed=0, f1=None):
     return {"set": name, "noise": "symmetric:0.3", "seed": seed, "method": method, "accuracy": accuracy, "f1": f1}
 
 
-def test_docstrings_are_five_classes_alike_in_size(texts):
+def test_docstrings_are_five_balanced_classes(texts):
     assert np.bincount(texts.labels).tolist() == [500] * 5
     assert len(set(texts.samples)) == 2500
     assert min(map(len, texts.samples)) >= 80
 
 
-def test_docstrings_are_the_same_in_whatever_order_they_are_found(benchmark, monkeypatch):
+def test_docstrings_do_not_depend_on_traversal_order(benchmark, monkeypatch):
     module = sys.modules["docstrings"]
     monkeypatch.setattr(module, "LIBRARIES", {"torch": "linalg", "scipy": "linalg", "pandas": "api.types"})
     monkeypatch.setattr(module, "PARAGRAPHS", 20)
@@ -63,26 +63,16 @@ def test_docstrings_are_the_same_in_whatever_order_they_are_found(benchmark, mon
     assert labels.tolist() == same.tolist() == [0] * 20 + [1] * 20 + [2] * 20
 
 
-def test_docstrings_name_no_library(texts):
+def test_docstrings_do_not_name_the_library(texts):
     words = {word for text in texts.samples for word in text.lower().replace(".", " ").replace("_", " ").split()}
-    assert not words & {
-        "torch",
-        "pytorch",
-        "sklearn",
-        "scikit-learn",
-        "scipy",
-        "pandas",
-        "matplotlib",
-        "np",
-        "pd",
-        "plt",
-    }
+    names = ("torch", "pytorch", "sklearn", "scikit-learn", "scipy", "pandas", "matplotlib", "np", "pd", "plt")
+    assert not words & set(names)
     assert not any(">>>" in text for text in texts.samples)
 
 
-def test_only_training_labels_are_wrong_and_all_noise_is_by_seed(benchmark):
+def test_noise_depends_on_the_seed_and_spares_test_labels(benchmark):
     whole = benchmark.SETS["wine"](None)
-    first, again, other = (benchmark.parted(whole, "symmetric:0.45", seed) for seed in (0, 0, 1))
+    first, again, other = (benchmark.split(whole, "symmetric:0.45", seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.given, again.given)
     assert not np.array_equal(first.given, other.given)
     assert (first.given != first.right).mean() == pytest.approx(0.45, abs=0.1)
@@ -93,15 +83,15 @@ def test_only_training_labels_are_wrong_and_all_noise_is_by_seed(benchmark):
     np.testing.assert_array_equal(labels[order], whole.labels[before])
 
 
-def test_words_are_those_of_the_training_texts(benchmark):
+def test_vocabulary_comes_from_training_texts(benchmark):
     texts = [f"common {word} {word}" for word in ("left", "right")] * 20
     texts[0] = "common unseen unseen"
     whole = benchmark.LabelledSet(texts, np.arange(40) % 2)
-    columns = {benchmark.parted(whole, "symmetric:0.3", seed).samples.shape[1] for seed in range(8)}
-    assert columns == {3}  # "unseen" is in one text, which is too few wherever it lies
+    columns = {benchmark.split(whole, "symmetric:0.3", seed).samples.shape[1] for seed in range(8)}
+    assert columns == {3}  # "unseen" occurs in one text, fewer than min_df
 
 
-def test_the_plain_network_is_a_classifier_that_can_be_cloned(benchmark):
+def test_plain_network_can_be_cloned(benchmark):
     samples, labels = load_wine(return_X_y=True)
     names = np.array(["a", "b", "c"])[labels]
     network = clone(benchmark.PlainNetwork(random_state=4))
@@ -112,13 +102,13 @@ def test_the_plain_network_is_a_classifier_that_can_be_cloned(benchmark):
     assert not hasattr(clone(network), "classes_")
 
 
-@pytest.mark.parametrize("samples", [134, 427, 1875])
-def test_the_plain_network_is_sized_by_what_s2e_would_not_hold_out(benchmark, monkeypatch, samples):
+@pytest.mark.parametrize("samples", [134, 1875])
+def test_plain_network_has_the_sizes_of_s2e(benchmark, monkeypatch, samples):
     sized = []
     monkeypatch.setattr(
         benchmark, "train", lambda _data, schedule, *, batch_size, **_: sized.append((len(schedule), batch_size))
     )
-    with pytest.raises(AttributeError, match="networks"):  # nothing was trained
+    with pytest.raises(AttributeError, match="networks"):  # the replaced `train` returns None
         benchmark.PlainNetwork().fit(np.eye(samples, 2), np.arange(samples) % 2)
     data = LabelledData(np.zeros((samples, 1), dtype=np.float32), np.arange(samples) % 2, ("a", "b"))
     left, _ = hold_out(data, default_share(samples), np.random.default_rng(0))
@@ -126,7 +116,7 @@ def test_the_plain_network_is_sized_by_what_s2e_would_not_hold_out(benchmark, mo
     assert sized == [(epochs_for(len(left), batch_size), batch_size)]
 
 
-def test_the_plain_network_takes_sparse_samples_as_the_dense_ones_they_are(benchmark):
+def test_plain_network_accepts_sparse_samples(benchmark):
     generator = np.random.default_rng(0)
     samples = sparse.random(60, 12, density=0.4, random_state=0, format="csr")
     labels = generator.integers(0, 2, size=60)
@@ -134,7 +124,7 @@ def test_the_plain_network_takes_sparse_samples_as_the_dense_ones_they_are(bench
     assert network.predict_proba(samples).shape == (60, 2)
 
 
-def test_a_row_is_made_once_and_files_are_those_of_all_rows(benchmark, tmp_path, capsys, monkeypatch):
+def test_rows_are_made_once(benchmark, tmp_path, capsys, monkeypatch):
     short = {"epochs": 8, "restarts": 1, "batch_size": 32}
     monkeypatch.setitem(
         benchmark.METHODS, "s2e", lambda _, seed, trials: S2EClassifier(n_trials=trials, random_state=seed, **short)
@@ -144,12 +134,12 @@ def test_a_row_is_made_once_and_files_are_those_of_all_rows(benchmark, tmp_path,
     assert [each["method"] for each in made] == ["s2e", "cleanlab-logistic"]
     assert all(each["accuracy"] > 0.5 and 0 < each["f1"] <= 1 for each in made)
     assert made[0]["true_noise_rate"] == made[1]["true_noise_rate"]
-    asked = []
+    trained = []
     real = benchmark.trained_row
-    monkeypatch.setattr(benchmark, "trained_row", lambda method, *more: asked.append(method) or real(method, *more))
+    monkeypatch.setattr(benchmark, "trained_row", lambda method, *more: trained.append(method) or real(method, *more))
     capsys.readouterr()
     benchmark.main([*TINY, "--methods", "s2e", "logistic", "--out", str(tmp_path)])
-    assert asked == ["logistic"]
+    assert trained == ["logistic"]
     assert json.loads((tmp_path / "classifiers.json").read_text())["rows"][:2] == made
     with (tmp_path / "classifiers.csv").open(newline="") as file:
         flat = list(csv.DictReader(file))
@@ -161,16 +151,16 @@ def test_a_row_is_made_once_and_files_are_those_of_all_rows(benchmark, tmp_path,
     assert "wine 0.3" in capsys.readouterr().out
 
 
-def test_rows_that_do_not_compare_are_refused(benchmark, tmp_path):
+def test_rows_of_other_settings_are_refused(benchmark, tmp_path):
     benchmark.main([*TINY, "--methods", "logistic", "--out", str(tmp_path)])
     with pytest.raises(InvalidInput, match=r"same trials, 3, but got .* made with 2"):
         benchmark.main([*TINY, "--trials", "3", "--methods", "logistic", "--out", str(tmp_path)])
 
 
-def test_tables_have_means_spreads_and_the_best_of_each_column_whoever_it_is(benchmark):
-    rows = [row("wine", "s2e", each, seed) for seed, each in enumerate((0.8, 0.9))]
-    rows += [row("wine", "logistic", each, seed, f1=0.5) for seed, each in enumerate((0.9, 0.96))]
-    rows += [row("digits", "s2e", 0.5)]
+def test_tables_hold_means_and_mark_the_best(benchmark):
+    rows = [row_of("wine", "s2e", each, seed) for seed, each in enumerate((0.8, 0.9))]
+    rows += [row_of("wine", "logistic", each, seed, f1=0.5) for seed, each in enumerate((0.9, 0.96))]
+    rows += [row_of("digits", "s2e", 0.5)]
     lines = benchmark.grid(rows, "accuracy", 100.0, "**")
     assert lines == [
         ["", "wine 0.3", "digits 0.3"],
