@@ -1,4 +1,4 @@
-"""What becomes of a column: inputs worked out by hand, what is left out and why, and what is refused."""
+"""Encoding of single columns: inputs by hand, columns left out, and refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def encoded(values, new=None, name="x"):
 
 
 class TestNumbers:
-    def test_the_median_becomes_zero_and_the_quartiles_of_a_normal_distribution_stay_where_they_are(self):
+    def test_numbers_are_scaled_by_median_and_quartiles(self):
         # quartiles of 0..8 are 2, 4, 6
         column = fitted([0, 8, 1, 7, 2, 6, 3, 5, 4])
         assert column == NumberColumn("x", 4.0, 4 / 1.349, missing=False)
@@ -45,23 +45,19 @@ class TestNumbers:
     @pytest.mark.parametrize(
         "values",
         [
-            [1, 2, 5],
-            [1.0, 2.0, 5.0],
             ["1", " 2.0 ", "5e0"],
-            [decimal.Decimal(1), decimal.Decimal(2), decimal.Decimal("5.0")],
-            [1, "2", 5.0],
+            [decimal.Decimal(1), "2", 5.0],
             pd.array([1, 2, 5], dtype="Int64"),
             np.array([1, 2, 5], dtype=np.uint8),
-            np.array([1, 2, 5], dtype=np.float32),
         ],
     )
-    def test_numbers_are_numbers_however_they_are_held(self, values):
+    def test_numbers_of_any_type_are_equal(self, values):
         assert fitted(values) == NumberColumn("x", 2.0, 2 / 1.349, missing=False)
 
-    def test_where_the_quartiles_coincide_all_values_give_the_scale(self):
+    def test_the_scale_is_a_deviation_if_quartiles_coincide(self):
         assert fitted([0, 0, 0, 0, 0, 0, 0, 0, 0, 10]).scale == pytest.approx(math.sqrt(10.0))
 
-    def test_values_far_out_are_compressed_in_order(self):
+    def test_outliers_are_compressed_monotonically(self):
         column = NumberColumn("x", 1.0, 2.0, missing=False)
         numbers = [1 + 2 * z for z in (-3.0, 3.0, 30.0, -3e9, 1e290)]
         by_hand = [-3.0, 3.0, 3 * (1 + math.log(10)), -3 * (1 + math.log(1e9)), 3 * (1 + math.log(1e290 / 3))]
@@ -69,28 +65,26 @@ class TestNumbers:
         steps = column.encode(pd.Series(np.linspace(-50, 50, 999)))[:, 0]
         assert (np.diff(steps) > 0).all()
 
-    @pytest.mark.parametrize("nothing", [NAN, None, "", " ", "none", "NA", "-", math.inf, -math.inf, 1e301, "inf"])
-    def test_missing_and_infinite_values_become_the_median_and_an_indicator(self, nothing):
+    @pytest.mark.parametrize("nothing", [NAN, None, " ", "NA", -math.inf, 1e301, "inf"])
+    def test_missing_and_infinite_values_become_median_and_indicator(self, nothing):
         values = pd.Series([1, 2, nothing, 5], dtype=object)
         column = fit_column("x", values)
         assert column == NumberColumn("x", 2.0, 2 / 1.349, missing=True)
         assert column.feature_names == ["x", "x: missing"]
         np.testing.assert_allclose(column.encode(values), [[-0.6745, 0], [0, 0], [0, 1], [2.0235, 0]])
 
-    def test_a_value_missing_for_the_first_time_is_the_median_and_the_log_says_so(self, caplog):
+    def test_a_first_missing_value_is_the_median_with_a_warning(self, caplog):
         assert encoded([1, 2, 5], [NAN, 2]).tolist() == [[0.0], [0.0]]
-        assert "column `x`: 1 missing values" in caplog.text
-
-    def test_infinite_values_are_told(self, caplog):
+        assert "column `x`: 1 missing values are replaced" in caplog.text
         encoded([1.0, 2.0, math.inf])
-        assert "1 infinite values count as missing" in caplog.text
+        assert "1 infinite values are treated as missing" in caplog.text
 
-    def test_numbers_as_large_and_as_small_as_can_be_give_finite_inputs(self):
+    def test_extreme_numbers_give_finite_inputs(self):
         for values in ([-1e300, 0.0, 1e300], [0.0, 5e-324, 1e-323], [1e300, 0.0, 0.0, 0.0, 0.0, 0.0, -5.0]):
             assert np.isfinite(encoded(values)).all()
         assert np.isfinite(encoded([0.0, 1e-300, 2e-300], [1e300])).all()
 
-    def test_text_among_numbers_is_refused_when_they_were_learnt_as_numbers(self):
+    def test_text_in_a_column_of_numbers_is_refused(self):
         with pytest.raises(InvalidInput) as caught:
             encoded([1, 2, 5], ["1", "many", None, "few", "many"])
         assert str(caught.value) == (
@@ -100,38 +94,38 @@ class TestNumbers:
 
 class TestBooleans:
     @pytest.mark.parametrize("values", [[True, False, True], ["true", "False", " TRUE"]])
-    def test_true_is_one_and_false_is_zero(self, values):
+    def test_booleans_become_zero_and_one(self, values):
         assert fitted(values) == BooleanColumn("x", usual=True, missing=False)
         assert encoded(values).tolist() == [[1], [0], [1]]
         assert encoded(values, [0, 1, 1.0]).tolist() == [[0], [1], [1]]
 
     @pytest.mark.parametrize(("values", "usual"), [([True, False, True, None], 1.0), ([False, True, None, False], 0.0)])
-    def test_missing_values_become_the_usual_one_and_an_indicator(self, values, usual):
+    def test_missing_booleans_become_the_usual_value_and_an_indicator(self, values, usual):
         by_hand = [[usual, 1.0] if value is None else [float(value), 0.0] for value in values]
         assert encoded(values).tolist() == by_hand
         assert encoded(pd.array(values, dtype="boolean")).tolist() == by_hand
 
     @pytest.mark.parametrize("wrong", [["perhaps"], [2, 0]])
-    def test_other_values_are_refused_later(self, wrong):
-        with pytest.raises(InvalidInput, match=r"column `x` must hold true and false, but got '(perhaps|2)'"):
+    def test_other_values_are_refused(self, wrong):
+        with pytest.raises(InvalidInput, match=r"column `x` must hold booleans, but got ('perhaps'|2)"):
             encoded([True, False], wrong)
 
 
 class TestCategories:
-    def test_every_category_has_an_input_and_missing_ones_too(self):
+    def test_categories_and_missing_values_have_one_input_each(self):
         column = fitted(["red", "blue ", None, "red"])
         assert column == CategoryColumn("x", ("blue", "red"), other=False, missing=True)
         assert column.feature_names == ["x = blue", "x = red", "x: missing"]
         values = pd.Series(["red", " blue", None, ""])
         assert column.encode(values).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
 
-    def test_pandas_categories_are_categories_even_when_they_are_numbers(self):
+    def test_pandas_categories_of_numbers_are_categories(self):
         values = pd.Series(pd.Categorical([3, 1, 3], categories=[1, 2, 3]))
         column = fit_column("x", values)
         assert column == CategoryColumn("x", ("1", "3"), other=False, missing=False)
         assert column.encode(pd.Series([1.0, 3.0])).tolist() == [[1, 0], [0, 1]]
 
-    def test_only_the_most_frequent_have_an_input_of_their_own(self):
+    def test_rare_categories_share_one_input(self, caplog):
         values = [f"v{number:02d}" for number in range(40) for _ in range(2 + (number >= 10))]
         column = fitted(values)
         frequent = tuple(f"v{number:02d}" for number in [0, 1, *range(10, 40)])  # ties: the first by name
@@ -141,24 +135,21 @@ class TestCategories:
         assert rows.argmax(axis=1).tolist() == [0, 32, 32]
         assert rows.sum() == 3
         assert column.encode(pd.Series([None], dtype=object)).sum() == 0
-
-    def test_nothing_is_logged_of_a_new_category_that_is_among_the_others(self, caplog):
-        assert encoded([f"v{number % 33}" for number in range(66)], ["never"])[0, 32] == 1
         assert not caplog.records
 
-    def test_a_category_never_seen_is_all_zeros_where_there_were_no_others_and_the_log_says_so(self, caplog):
+    def test_unknown_categories_are_zeros_with_a_warning(self, caplog):
         assert encoded(["a", "b", "a"], ["c", "a", None]).tolist() == [[0, 0], [1, 0], [0, 0]]
-        assert "column `x`: categories never seen before are ignored: 'c'" in caplog.text
+        assert "column `x`: unknown categories are ignored: 'c'" in caplog.text
 
     @pytest.mark.parametrize(("values", "name"), [([5, NAN, 5], "5"), ([True, None, True], "True"), (["a", None], "a")])
-    def test_one_value_or_none_are_two_categories(self, values, name):
+    def test_one_value_and_missing_values_are_two_categories(self, values, name):
         assert fitted(values) == CategoryColumn("x", (name,), other=False, missing=True)
         assert encoded(values)[:2].tolist() == [[1, 0], [0, 1]]
 
-    def test_words_for_nothing_are_categories_where_there_is_nothing_else(self):
+    def test_words_for_missing_values_alone_are_categories(self):
         assert fitted(["none", "-", "none"]) == CategoryColumn("x", ("-", "none"), other=False, missing=False)
 
-    def test_a_few_different_texts_are_categories_in_a_small_table(self):
+    def test_few_distinct_texts_are_categories(self):
         assert isinstance(fitted(list("abcdefghi")), CategoryColumn)
 
 
@@ -166,25 +157,23 @@ class TestLeftOut:
     @pytest.mark.parametrize(
         ("values", "reason"),
         [
-            ([NAN, NAN], "all its values are missing"),
             ([None, " "], "all its values are missing"),
             ([math.inf, NAN], "all its values are missing or infinite"),
             ([7, 7.0], "it is always 7"),
             (["a", "a "], "it is always a"),
             ([False, False], "it is always False"),
-            (["1.50", "1.5"], "it is always 1.5"),
             ([0.3, 0.1 + 0.2, 0.3], "it is always 0.3"),
         ],
     )
-    def test_columns_that_say_nothing(self, values, reason):
+    def test_constant_and_missing_columns(self, values, reason):
         outcome = fitted(values)
         assert isinstance(outcome, LeftOut)
         assert outcome.reason == reason
 
-    def test_large_numbers_that_differ_by_more_than_rounding_are_kept(self):
+    def test_differences_beyond_rounding_are_kept(self):
         assert isinstance(fitted([1e15, 1e15 + 10, 1e15]), NumberColumn)
 
-    def test_text_with_fewer_than_two_rows_for_a_value_says_what_to_do(self):
+    def test_text_with_few_repeats(self):
         reason = fitted([f"name {number}" for number in range(12)]).reason
         assert reason.startswith("12 different values in 12 rows, such as 'name 0';")
         assert "--id" in reason
@@ -194,20 +183,20 @@ class TestLeftOut:
         assert isinstance(fitted([f"name {number % 10}" for number in range(19)]), LeftOut)
 
     @pytest.mark.parametrize("start", [0, 1])
-    def test_whole_numbers_that_count_the_rows_in_any_order(self, start):
+    def test_row_numbers_in_any_order(self, start):
         counted = np.random.default_rng(0).permutation(20) + start
-        assert "counts the rows" in fitted(counted).reason
+        assert "numbers the rows" in fitted(counted).reason
         assert isinstance(fitted(counted[counted > start]), NumberColumn)
         assert isinstance(fitted(counted + 5), NumberColumn)
         assert isinstance(fitted([*counted, NAN]), NumberColumn)
         assert isinstance(fitted(counted * 2), NumberColumn)
         assert isinstance(fitted(np.append(counted[:-1], counted[0])), NumberColumn)
 
-    def test_small_tables_may_hold_one_two_three(self):
+    def test_consecutive_numbers_are_kept_in_small_tables(self):
         assert isinstance(fitted(np.arange(19)), NumberColumn)
 
-    def test_an_index_that_was_written_without_a_name_is_left_out_though_rows_are_gone(self):
-        assert "counts the rows" in fitted([4, 17, 9], name="Unnamed: 0").reason
+    def test_unnamed_index_with_gaps(self):
+        assert "numbers the rows" in fitted([4, 17, 9], name="Unnamed: 0").reason
         assert isinstance(fitted([4.5, 17, 9], name="Unnamed: 0"), NumberColumn)
 
 
@@ -215,22 +204,17 @@ class TestRefused:
     @pytest.mark.parametrize(
         "values",
         [
-            pd.to_datetime(["2020-01-01", None]),
-            pd.to_datetime(["2020-01-01"]).tz_localize("UTC"),
+            pd.to_datetime(["2020-01-01", None]).tz_localize("UTC"),
             pd.to_timedelta(["1 days", "2 days"]),
             pd.period_range("2020-01", periods=2, freq="M"),
-            pd.period_range("2020-01", periods=2, freq="Q"),
             [datetime.date(2020, 1, 1), None],
             [datetime.time(12, 30), datetime.time(1, 2, 3)],
-            ["2020-01-31", "2019-12-1"],
-            ["2020-01-31T10:00:00Z", "2020-01-31T10:00:00.125+01:00"],
-            ["2020-01-31 10:00", "2020-01-31 10:00:05"],
-            ["1/31/2020", "12/1/99"],
-            ["31.01.2020", "1.2.2020"],
+            ["2020-01-31T10:00:00Z", "2020-01-31T10:00:00.125+01:00", "2020-01-31 10:00", "2019-12-1"],
+            ["1/31/2020", "12/1/99", "31.01.2020"],
             ["10:30", "9:15 pm"],
         ],
     )
-    def test_dates_and_times_with_what_to_derive_from_them(self, values):
+    def test_dates_and_times(self, values):
         with pytest.raises(InvalidInput) as caught:
             fitted(values, "born")
         message = str(caught.value)
@@ -238,13 +222,13 @@ class TestRefused:
         assert all(word in message for word in ("year", "weekday", "days since"))
 
     @pytest.mark.parametrize("values", [["1-2", "3-4"], ["2020-13", "2020-14"], ["1.2.3", "10.0.1"], ["10:3", "1:2"]])
-    def test_text_that_only_resembles_dates_is_text(self, values):
+    def test_text_that_resembles_dates_is_text(self, values):
         assert isinstance(fitted(values), CategoryColumn)
 
-    @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, np.array([1.0])])
+    @pytest.mark.parametrize("value", [[1, 2], np.array([1.0])])
     def test_nested_values(self, value):
         with pytest.raises(
-            InvalidInput, match=r"column `x` must hold one value in each row, but got a (list|dict|nda)"
+            InvalidInput, match=r"column `x` must hold one value in each row, but got a (list|nda)"
         ):
             fit_column("x", pd.Series([None, value, value], dtype=object))
 
@@ -253,32 +237,19 @@ class TestRefused:
             fitted([1 + 2j, 3 + 4j])
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (1.0, "1"),
-        (-3.0, "-3"),
-        (0.5, "0.5"),
-        (np.float32(0.1), "0.1"),
-        (7, "7"),
-        (True, "True"),
-        (b"caf\xc3\xa9 ", "café"),
-        (" a b ", "a b"),
-        (1e300, "1e+300"),
-        (math.inf, "inf"),
-    ],
-)
-def test_a_value_as_text(value, text):
-    assert value_text(value) == text
+def test_values_as_text():
+    texts = {-3.0: "-3", np.float32(0.1): "0.1", 7: "7", True: "True", b"caf\xc3\xa9 ": "café", " a b ": "a b"}
+    for value, text in (*texts.items(), (1e300, "1e+300"), (math.inf, "inf")):
+        assert value_text(value) == text
 
 
-def test_texts_that_are_the_same_have_one_code_and_nothing_has_none():
+def test_equal_texts_have_one_code_and_missing_values_minus_one():
     codes, texts = value_texts(pd.Series(["b", " b", None, "", 1, 1.0, "1", "a"], dtype=object), "x")
     assert codes.tolist() == [0, 0, -1, -1, 1, 1, 1, 2]
     assert texts == ["b", "1", "a"]
 
 
-def test_nothing_is_logged_for_a_column_like_the_one_learnt(caplog):
+def test_the_training_column_is_encoded_without_a_warning(caplog):
     with caplog.at_level(logging.DEBUG):
         encoded([1, 2, None, 5])
         encoded(["a", "b", None])
