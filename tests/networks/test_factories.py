@@ -1,4 +1,4 @@
-"""The reference networks: as large as published, right for their data, and refused where they do not fit."""
+"""Reference networks: their published sizes, their choice by the data, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ import torch
 from torch import nn
 
 from s2e.errors import InvalidInput
-from s2e.networks.factories import NETWORKS, check_network, default_network, reference_network
+from s2e.networks.factories import (
+    NETWORKS,
+    check_network,
+    check_network_name,
+    default_network,
+    factory_of,
+    reference_network,
+)
 
-DIGITS, MNIST, CIFAR = (1, 8, 8), (1, 28, 28), (3, 32, 32)
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
 
 def parameters(network):
@@ -26,16 +33,10 @@ def dense(inputs, outputs):
     return outputs * (inputs + 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "classes", "published"),
-    [
-        ("mlp", MNIST, 10, 203_530),
-        ("cifar10-cnn", CIFAR, 10, 62_006),
-        ("cifar100-cnn", CIFAR, 100, 541_280),
-    ],
-)
-def test_a_reference_network_has_as_many_parameters_as_published(name, shape, classes, published):
-    assert parameters(reference_network(name, shape, classes)()) == published
+def test_networks_have_the_published_numbers_of_parameters():
+    assert parameters(reference_network("mlp", MNIST, 10)()) == 203_530
+    assert parameters(reference_network("cifar10-cnn", CIFAR, 10)()) == 62_006
+    assert parameters(reference_network("cifar100-cnn", CIFAR, 100)()) == 541_280
 
 
 def test_parameter_counts_add_up_layer_by_layer():
@@ -47,23 +48,19 @@ def test_parameter_counts_add_up_layer_by_layer():
     assert parameters(reference_network("cifar100-cnn", CIFAR, 100)()) == convolutions + norms + dense(16 * 4 * 4, 100)
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize(
     ("name", "shape", "classes"),
     [
-        ("mlp", DIGITS, 10),
         ("mlp", (7,), 2),
         ("mlp", CIFAR, 100),
-        ("cifar10-cnn", CIFAR, 10),
-        ("cifar10-cnn", (1, 16, 16), 3),  # the smallest it takes
+        ("cifar10-cnn", (1, 16, 16), 3),  # the smallest sides
         ("cifar10-cnn", (3, 28, 40), 10),  # neither square nor 32
-        ("cifar100-cnn", CIFAR, 100),
         ("cifar100-cnn", (1, 8, 8), 3),
         ("cifar100-cnn", (3, 17, 30), 5),
     ],
 )
-def test_a_network_maps_a_batch_to_logits(name, shape, classes, mode):
-    network = reference_network(name, shape, classes)().train(mode == "train")
+def test_network_maps_a_batch_to_logits(name, shape, classes):
+    network = reference_network(name, shape, classes)()
     logits = network(torch.rand(4, *shape))
     assert logits.shape == (4, classes)
     assert logits.dtype == torch.float32
@@ -72,20 +69,15 @@ def test_a_network_maps_a_batch_to_logits(name, shape, classes, mode):
 @pytest.mark.parametrize(
     ("shape", "classes", "name"),
     [
-        (DIGITS, 10, "mlp"),
         (MNIST, 10, "mlp"),
         (CIFAR, 10, "cifar10-cnn"),
-        (CIFAR, 2, "cifar10-cnn"),
         (CIFAR, 11, "cifar100-cnn"),
-        (CIFAR, 100, "cifar100-cnn"),
-        ((12,), 3, "mlp"),  # a table
-        ((3,), 3, "mlp"),
+        ((3,), 3, "mlp"),  # a table
         ((3, 15, 32), 10, "mlp"),  # too small for the convolutions
         ((4, 32, 32), 10, "mlp"),  # not a colour image
-        ((3, 32), 10, "mlp"),
     ],
 )
-def test_auto_chooses_by_the_shape_of_the_data(shape, classes, name):
+def test_auto_depends_on_the_shape_of_the_data(shape, classes, name):
     assert default_network(shape, classes) == name
     chosen, named = (reference_network(which, shape, classes)() for which in ("auto", name))
     assert str(chosen) == str(named)
@@ -96,14 +88,11 @@ def test_auto_chooses_by_the_shape_of_the_data(shape, classes, name):
     ("name", "shape", "least"),
     [
         ("cifar10-cnn", (3, 15, 32), 16),
-        ("cifar10-cnn", DIGITS, 16),
         ("cifar10-cnn", (64,), 16),
         ("cifar100-cnn", (3, 32, 7), 8),
-        ("cifar100-cnn", (28, 28), 8),
-        ("cifar100-cnn", (3, 3, 32, 32), 8),
     ],
 )
-def test_data_of_the_wrong_shape_are_refused_with_what_to_do(name, shape, least):
+def test_images_of_the_wrong_shape_are_refused(name, shape, least):
     with pytest.raises(InvalidInput) as refused:
         reference_network(name, shape, 10)()
     message = str(refused.value)
@@ -112,15 +101,40 @@ def test_data_of_the_wrong_shape_are_refused_with_what_to_do(name, shape, least)
     assert "use the network mlp" in message
 
 
-def test_an_unknown_network_is_refused_with_the_known_ones_nearest_first():
-    with pytest.raises(InvalidInput, match=r"`network` must be one of cifar10-cnn, .*, but got 'cifar10'\.") as refused:
-        reference_network("cifar10", CIFAR, 10)
-    assert all(name in str(refused.value) for name in ("auto", *NETWORKS))
+def test_unknown_name_is_refused_with_the_known_ones_nearest_first():
+    for refuse in (check_network_name, lambda name: reference_network(name, CIFAR, 10)):
+        with pytest.raises(
+            InvalidInput, match=r"`network` must be one of cifar10-cnn, .*, but got 'cifar10'\."
+        ) as error:
+            refuse("cifar10")
+        assert all(name in str(error.value) for name in ("auto", *NETWORKS))
+    for name in ("auto", *NETWORKS):
+        check_network_name(name)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_factory_returns_a_fresh_network_decided_by_the_random_state(name):
-    factory = reference_network(name, CIFAR, 10)
+def test_factory_may_take_the_shape_and_the_classes():
+    built = factory_of(lambda shape, classes, bias=True: nn.Linear(*shape, classes, bias=bias), (6,), 4)()
+    assert (built.in_features, built.out_features) == (6, 4)
+    assert str(factory_of("mlp", (6,), 4)()) == str(reference_network("mlp", (6,), 4)())
+    network = lambda: built  # noqa: E731
+    assert factory_of(network, (6,), 4) is network
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (nn.Conv2d, "but got one with 3"),
+        (7, "a function that returns a new module, but got int"),
+        (nn.Linear(6, 4), "a function that returns a new module, but got Linear"),
+    ],
+)
+def test_other_factories_are_refused(network, words):
+    with pytest.raises(InvalidInput, match=words):
+        factory_of(network, (6,), 4)
+
+
+def test_factory_returns_a_new_network_from_the_random_state():
+    factory = reference_network("mlp", CIFAR, 10)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         first, second = factory(), factory()
@@ -133,7 +147,7 @@ def test_a_factory_returns_a_fresh_network_decided_by_the_random_state(name):
 
 
 class Returning(nn.Module):
-    """A network that makes something else of its logits."""
+    """A network that returns a function of its logits."""
 
     def __init__(self, change):
         super().__init__()
@@ -147,19 +161,18 @@ class Returning(nn.Module):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda logits: logits.flatten(), r"torch.float32 of shape \(20,\)"),
         (lambda logits: logits.argmax(dim=1, keepdim=True).expand(-1, 4), r"torch.int64 of shape \(5, 4\)"),
         (lambda logits: logits[:, :3], r"torch.float32 of shape \(5, 3\)"),
         (lambda logits: logits[:1], r"torch.float32 of shape \(1, 4\)"),
         (lambda logits: (logits, logits), "tuple"),
     ],
 )
-def test_a_network_that_returns_no_logits_is_refused(change, found):
+def test_network_that_does_not_return_logits_is_refused(change, found):
     with pytest.raises(InvalidInput, match=f"float logits .B, C. of 4 classes, but got {found} for 5 samples"):
         check_network(lambda: Returning(change), torch.zeros(5, 6), classes=4)
 
 
-def test_checking_a_network_leaves_the_random_state_alone():
+def test_checking_a_network_leaves_the_random_state_unchanged():
     before = torch.random.get_rng_state()
     check_network(lambda: Returning(lambda logits: logits), torch.zeros(5, 6), classes=4)
     assert torch.equal(torch.random.get_rng_state(), before)

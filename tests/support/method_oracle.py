@@ -1,8 +1,8 @@
-"""The program anyone would write without an engine, for every method: one member at a time in plain PyTorch.
+"""Plain PyTorch training of one member at a time, for every method: the reference for the population engine.
 
 Ordinary modules, `torch.optim.Adam`, Python loops over batches and samples, sorting and slicing where the engine ranks
-and masks, a really unrolled virtual step where it takes a Jacobian-vector product. It shares with the engine only what
-draws orders and seeds, and the plan of learning rates.
+and masks, an unrolled virtual step where it computes a Jacobian-vector product. Shared with the engine are the order of
+batches, seeds and learning rates only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from s2e.engine.optimizers import learning_plan
 from s2e.engine.task import Member, Task, Trained
-from s2e.engine.training import _batch_order, _clean_order
+from s2e.engine.training import batch_order, clean_batch_order
 from s2e.methods import Coteaching, MentorNet, Method, Standard
 from s2e.methods.coteaching_plus import CoteachingPlus
 from s2e.methods.decoupling import Decoupling
@@ -29,8 +29,8 @@ from s2e.seeds import derive
 
 
 @dataclass
-class Seen:
-    """What one step of plain training has before it: the networks' logits of a batch, and all there is to know."""
+class StepInputs:
+    """The inputs of one step of plain training."""
 
     networks: list[nn.Module]
     logits: list[Tensor]  # of each network, (B, C)
@@ -41,12 +41,12 @@ class Seen:
     transition: Tensor | None  # (C, C)
     clean_inputs: Tensor  # (V, ...)
     clean_labels: Tensor  # (V,)
-    seed_draws: Callable[[int, int], None]  # of a network, for so many passes after this one
+    seed_draws: Callable[[int, int], None]  # (network, number of forward passes after this one)
 
 
 @dataclass
 class Step:
-    """What a method makes of it: what is differentiated, each network's own loss, the positions it is trained on."""
+    """The output of a method: the differentiated loss, each network's own loss, the positions it is trained on."""
 
     differentiated: Tensor
     losses: list[float]
@@ -59,12 +59,12 @@ def cross_entropy(logits: Tensor, labels: Sequence[int]) -> list[Tensor]:
 
 
 def share(rate: float, size: int) -> int:
-    """Whole samples in a share of so many, at least one; a product such as 0.29 · 100 is meant as 29."""
+    """Return the number of samples in a share, at least one; 0.29 · 100 is 29."""
     return max(1, int(round(rate * size, 6)))
 
 
 def easiest(losses: Sequence[Tensor], among: Sequence[int], count: int) -> list[int]:
-    """Sort positions by loss, then by place, and take the first."""
+    """Sort positions by loss, then by position, and take the first."""
     return sorted(among, key=lambda position: (losses[position].item(), position))[:count]
 
 
@@ -73,77 +73,79 @@ def mean(losses: Sequence[Tensor], picks: Sequence[int]) -> Tensor:
 
 
 def each_on(losses: Sequence[Sequence[Tensor]], picks: list[list[int]]) -> Step:
-    """Every network on the mean loss over its picks; on none, its loss is 0 and has no gradient."""
+    """Train every network on the mean loss over its picks; without picks the loss is 0 without a gradient."""
     own = [mean(row, chosen) if chosen else torch.zeros(()) for row, chosen in zip(losses, picks, strict=True)]
     return Step(sum(own, torch.zeros(())), [loss.item() for loss in own], picks)
 
 
-def disagreements(seen: Seen) -> list[int]:
-    first, second = ([int(row.argmax()) for row in logits] for logits in seen.logits)
-    return [position for position in range(len(seen.labels)) if first[position] != second[position]]
+def disagreements(step: StepInputs) -> list[int]:
+    first, second = ([int(row.argmax()) for row in logits] for logits in step.logits)
+    return [position for position in range(len(step.labels)) if first[position] != second[position]]
 
 
-def standard(seen: Seen) -> Step:
-    return each_on([cross_entropy(seen.logits[0], seen.labels)], [list(range(len(seen.labels)))])
+def standard(step: StepInputs) -> Step:
+    return each_on([cross_entropy(step.logits[0], step.labels)], [list(range(len(step.labels)))])
 
 
-def mentornet(seen: Seen) -> Step:
-    losses = cross_entropy(seen.logits[0], seen.labels)
-    count = share(seen.keep_rate, len(losses))
+def mentornet(step: StepInputs) -> Step:
+    losses = cross_entropy(step.logits[0], step.labels)
+    count = share(step.keep_rate, len(losses))
     return each_on([losses], [easiest(losses, range(len(losses)), count)])
 
 
-def coteaching(seen: Seen, among: list[int] | None = None) -> Step:
-    losses = [cross_entropy(logits, seen.labels) for logits in seen.logits]
-    among = list(range(len(seen.labels))) if among is None else among
+def coteaching(step: StepInputs, among: list[int] | None = None) -> Step:
+    losses = [cross_entropy(logits, step.labels) for logits in step.logits]
+    among = list(range(len(step.labels))) if among is None else among
     if not among:
         return each_on(losses, [[], []])
-    count = share(seen.keep_rate, len(among))
+    count = share(step.keep_rate, len(among))
     first, second = (easiest(row, among, count) for row in losses)
-    return each_on(losses, [second, first])  # each is trained on what the other finds easy
+    return each_on(losses, [second, first])  # each is trained on the picks of its peer
 
 
-def coteaching_plus(seen: Seen) -> Step:
-    assert isinstance(seen.method, CoteachingPlus)
-    return coteaching(seen, among=None if seen.epoch < seen.method.warm_up else disagreements(seen))
+def coteaching_plus(step: StepInputs) -> Step:
+    assert isinstance(step.method, CoteachingPlus)
+    return coteaching(step, among=None if step.epoch < step.method.warm_up else disagreements(step))
 
 
-def decoupling(seen: Seen) -> Step:
-    """Σ_differ CE / max(0.1·B, how many differ)."""
-    differ = disagreements(seen)
-    floor = max(0.1 * len(seen.labels), len(differ))
+def decoupling(step: StepInputs) -> Step:
+    """Σ_D CE / max(0.1·B, |D|) over the disagreements D."""
+    differ = disagreements(step)
+    floor = max(0.1 * len(step.labels), len(differ))
     own = []
-    for logits in seen.logits:
-        losses = cross_entropy(logits, seen.labels)
+    for logits in step.logits:
+        losses = cross_entropy(logits, step.labels)
         own.append(sum((losses[position] for position in differ), torch.zeros(())) / floor)
     return Step(own[0] + own[1], [loss.item() for loss in own], [differ, differ])
 
 
-def f_correction(seen: Seen) -> Step:
-    """−log Σ_i T[i, y] p_i: the probability of the given label, whatever the true class."""
-    assert seen.transition is not None
+def f_correction(step: StepInputs) -> Step:
+    """−log Σ_i T[i, y] p_i: the negative log-probability of the given label."""
+    assert step.transition is not None
     losses = []
-    for row, label in zip(seen.logits[0], seen.labels, strict=True):
+    for row, label in zip(step.logits[0], step.labels, strict=True):
         shares = row.softmax(dim=0)
-        given = sum((seen.transition[true, label] * shares[true] for true in range(len(shares))), torch.zeros(()))
+        given = sum((step.transition[true, label] * shares[true] for true in range(len(shares))), torch.zeros(()))
         losses.append(-given.log())
     return each_on([losses], [list(range(len(losses)))])
 
 
-def reweight(seen: Seen) -> Step:
-    """Take a virtual step with weights ε = 0 and ask by how much each ε_i would lower the loss of clean samples."""
-    (network,) = seen.networks
-    losses = torch.stack(cross_entropy(seen.logits[0], seen.labels))  # (B,)
+def reweight(step: StepInputs) -> Step:
+    """Take a virtual step with weights ε = 0, and differentiate the loss of clean samples by ε."""
+    (network,) = step.networks
+    losses = torch.stack(cross_entropy(step.logits[0], step.labels))  # (B,)
     names, parameters = zip(*network.named_parameters(), strict=True)
     epsilon = torch.zeros(len(losses), requires_grad=True)
     gradients = torch.autograd.grad((epsilon * losses).sum(), parameters, create_graph=True)
     stepped = {
         name: parameter - 0.1 * gradient for name, parameter, gradient in zip(names, parameters, gradients, strict=True)
     }
-    copies = {name: buffer.clone() for name, buffer in network.named_buffers()}  # clean samples move no statistics
-    seen.seed_draws(0, 1)
-    clean_logits = functional_call(network, {**stepped, **copies}, (seen.clean_inputs,))
-    clean_loss = functional.cross_entropy(clean_logits, seen.clean_labels)
+    copies = {
+        name: buffer.clone() for name, buffer in network.named_buffers()
+    }  # clean samples do not change statistics
+    step.seed_draws(0, 1)
+    clean_logits = functional_call(network, {**stepped, **copies}, (step.clean_inputs,))
+    clean_loss = functional.cross_entropy(clean_logits, step.clean_labels)
     (by_epsilon,) = torch.autograd.grad(clean_loss, epsilon, retain_graph=True)
     weights = [max(-change, 0.0) for change in by_epsilon.tolist()]
     picks = [position for position, weight in enumerate(weights) if weight > 0]
@@ -153,23 +155,23 @@ def reweight(seen: Seen) -> Step:
     return Step(loss, [loss.item()], [picks])
 
 
-def jocor(seen: Seen) -> Step:
-    """(1−λ)(CE1 + CE2) + λ(KL12 + KL21), and the samples for which this is small are everyone's."""
-    assert isinstance(seen.method, JoCoR)
-    agreement = seen.method.agreement
-    supervised = [cross_entropy(logits, seen.labels) for logits in seen.logits]
-    first, second = (logits.log_softmax(dim=1) for logits in seen.logits)
+def jocor(step: StepInputs) -> Step:
+    """(1−λ)(CE1 + CE2) + λ(KL12 + KL21); both networks are trained on its smallest values."""
+    assert isinstance(step.method, JoCoR)
+    agreement = step.method.agreement
+    supervised = [cross_entropy(logits, step.labels) for logits in step.logits]
+    first, second = (logits.log_softmax(dim=1) for logits in step.logits)
     losses = []
-    for k in range(len(seen.labels)):
+    for k in range(len(step.labels)):
         apart = functional.kl_div(first[k], second[k], reduction="sum", log_target=True)
         apart = apart + functional.kl_div(second[k], first[k], reduction="sum", log_target=True)
         losses.append((1 - agreement) * (supervised[0][k] + supervised[1][k]) + agreement * apart)
-    picks = easiest(losses, range(len(losses)), share(seen.keep_rate, len(losses)))
+    picks = easiest(losses, range(len(losses)), share(step.keep_rate, len(losses)))
     joint = mean(losses, picks)
-    return Step(joint, [joint.item() / 2, joint.item() / 2], [picks, picks])  # one loss, half of it booked to each
+    return Step(joint, [joint.item() / 2, joint.item() / 2], [picks, picks])  # one loss, half of it for each network
 
 
-STEPS: dict[type, Callable[[Seen], Step]] = {
+STEPS: dict[type, Callable[[StepInputs], Step]] = {
     Standard: standard,
     MentorNet: mentornet,
     Coteaching: coteaching,
@@ -184,7 +186,7 @@ PAIRS = (Coteaching, CoteachingPlus, Decoupling, JoCoR)
 
 @dataclass
 class Plain:
-    """What plain training leaves behind: networks, how often each was stepped, and means by epoch."""
+    """The outcome of plain training: networks, the number of steps of each, and means by epoch."""
 
     networks: list[nn.Module]
     steps: list[int]
@@ -200,7 +202,7 @@ def as_floats(inputs: np.ndarray) -> Tensor:
 
 @torch.random.fork_rng(devices=[])
 def plain_training(shared: Task, one: Member) -> Plain:
-    """Train one member: the loop of any tutorial."""
+    """Train one member."""
     method = one.method if one.method is not None else shared.method
     networks, optimizers = [], []
     for which in range(2 if isinstance(method, PAIRS) else 1):
@@ -212,7 +214,7 @@ def plain_training(shared: Task, one: Member) -> Plain:
     passes = 0
 
     def seed_draws(which: int, ahead: int) -> None:
-        """Make dropout draw what it draws in the engine: by the network and its passes over batches so far."""
+        """Seed dropout as the engine does, by the network and its number of forward passes."""
         torch.default_generator.manual_seed(
             (derive(one.seed, "network", which) + 0x9E3779B97F4A7C15 * (passes + ahead)) % 2**63
         )
@@ -226,15 +228,15 @@ def plain_training(shared: Task, one: Member) -> Plain:
         factor, beta1 = learning_plan(epoch, shared.epochs)
         for optimizer in optimizers:
             optimizer.param_groups[0].update(lr=one.learning_rate * factor, betas=(beta1, 0.999))
-        order = _batch_order(shared, epoch).tolist()
-        clean_order = _clean_order(shared, shared.clean, epoch, batches).tolist()
+        order = batch_order(shared, epoch).tolist()
+        clean_order = clean_batch_order(shared, shared.clean, epoch, batches).tolist()
         clean_size = len(clean_order) // batches
         losses, kept, precisions = [], [], []
         for batch in range(batches):
             index = order[batch * shared.batch_size : (batch + 1) * shared.batch_size]
             clean_index = clean_order[batch * clean_size : (batch + 1) * clean_size]
             step = STEPS[type(method)](
-                Seen(
+                StepInputs(
                     networks,
                     [logits(which, inputs[index]) for which in range(len(networks))],
                     given[index].tolist(),
@@ -255,7 +257,7 @@ def plain_training(shared: Task, one: Member) -> Plain:
             for which, picks in enumerate(step.picks):
                 losses.append(step.losses[which])
                 kept.append(len(picks) / len(index))
-                if picks:  # otherwise not even the moments of Adam move
+                if picks:  # otherwise the moments of Adam stay unchanged
                     optimizers[which].step()
                     outcome.steps[which] += 1
                     right = [given[index[k]] == shared.train.clean_labels[index[k]] for k in picks]
@@ -287,7 +289,7 @@ def assert_equals_plain(trained: Trained, position: int, plain: Plain) -> None:
 
 
 def assert_same_member(one: Trained, position: int, other: Trained, there: int, tolerance: float = 0.0) -> None:
-    """Weights, curves and dynamics of a member here and there; without a tolerance, to the last bit."""
+    """Compare weights, curves and dynamics of a member in two trainings; without a tolerance, bit for bit."""
     for here, elsewhere in zip(states(one, position), states(other, there), strict=True):
         for name, tensor in here.items():
             if tolerance == 0:

@@ -1,4 +1,4 @@
-"""Small tasks for every method: data, networks with everything that is hard for an engine, members."""
+"""Small tasks for every method: data, networks with buffers, batch norm and dropout, members."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES: dict[str, Method] = {
     "f_correction": ForwardCorrection(),
     "reweight": Reweight(),
     "jocor": JoCoR(agreement=0.9),
-    "jocor that agrees less": JoCoR(agreement=0.3),
+    "jocor with less agreement": JoCoR(agreement=0.3),
 }
 every_method = pytest.mark.parametrize("method", CASES.values(), ids=CASES)
 
@@ -44,7 +44,7 @@ TRANSITION = np.array(
 
 
 def shared_task(method: Method, **changes: object) -> Task:
-    """200 samples, of which an epoch of 6 batches leaves 8 out; 40 clean ones, more than a batch of them."""
+    """200 samples, of which an epoch of 6 batches leaves out 8; 40 clean ones, more than a batch."""
     settings = {
         "train": blobs(200, CLASSES),
         "network": small_mlp,
@@ -58,13 +58,13 @@ def shared_task(method: Method, **changes: object) -> Task:
 
 
 def images(samples: int, seed: int) -> LabelledData:
-    """Small pictures whose brightest quarter is their class, a third of them mislabelled."""
+    """Small images whose brightest quadrant is their class, a third of them mislabelled."""
     generator = np.random.default_rng(seed)
     clean = generator.permutation(np.arange(samples) % CLASSES).astype(np.int64)
     pixels = generator.integers(0, 180, size=(samples, 1, 8, 8))
-    for picture, label in zip(pixels[:, 0], clean, strict=True):
+    for image, label in zip(pixels[:, 0], clean, strict=True):
         row, column = divmod(int(label), 2)
-        picture[4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 75
+        image[4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 75
     noisy = np.where(generator.random(samples) < 0.3, (clean + 1) % CLASSES, clean)
     return LabelledData(pixels.astype(np.uint8), noisy, tuple("abcd"), clean_labels=clean)
 
@@ -75,7 +75,7 @@ def clean_images(samples: int, seed: int) -> LabelledData:
 
 
 def small_cnn() -> nn.Module:
-    # Without a bias before a norm: its gradient is 0 but for rounding, and Adam makes whole steps of that.
+    # No bias before a norm: its gradient is 0 up to rounding, which Adam turns into full steps.
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, bias=False),
         nn.BatchNorm2d(4),
@@ -90,7 +90,7 @@ def small_cnn() -> nn.Module:
 
 
 class DrawnScale(nn.Module):
-    """Scales each feature by a number drawn once: a buffer that logits depend on and every network has its own of."""
+    """Scale each feature by a random buffer, which differs between networks and affects the logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def mlp_with_buffers_and_dropout() -> nn.Module:
 
 
 def twin_mlp() -> nn.Module:
-    """The same weights whatever the seed, so that both networks of a pair are one."""
+    """A network with the same weights for every seed, so that both networks of a pair are equal."""
     torch.manual_seed(7)
     return small_mlp()
 

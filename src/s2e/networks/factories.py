@@ -50,10 +50,9 @@ def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...],
     """
     if isinstance(network, str):
         return reference_network(network, sample_shape, classes)
-    if not callable(network):
-        raise InvalidInput(
-            f"`network` must be a name or a function that returns a module, but got {type(network).__name__}."
-        )
+    if not callable(network) or isinstance(network, nn.Module):  # every member needs a module of its own
+        found = type(network).__name__
+        raise InvalidInput(f"`network` must be a name or a function that returns a new module, but got {found}.")
     required = [
         each
         for each in inspect.signature(network).parameters.values()
