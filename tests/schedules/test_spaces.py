@@ -1,4 +1,4 @@
-"""Claims about the searched spaces: Table 1 of the paper, the simplex, the spaces it is compared with, and the door."""
+"""The spaces of the paper: Table 1, the simplex, the spaces of the ablation, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from scipy import optimize, stats
 
 from s2e.errors import InvalidInput
 from s2e.schedules.fixed import coteaching
-from s2e.schedules.spaces import SPACES, CoteachingSpace, S2ESpace, SingleSpace, Space, simplex_weights, space
+from s2e.schedules.spaces import SPACES, CoteachingSpace, S2ESpace, SingleSpace, simplex_weights, space
 
 Floats = NDArray[np.float64]
 S2E = S2ESpace()
-unit = st.floats(0, 1, allow_subnormal=False)
 NETWORKS = pytest.mark.parametrize("name", ["rbf", "mlp"])
-EVERY_SPACE = pytest.mark.parametrize("name", sorted(SPACES))
 BASES = pytest.mark.parametrize("basis", [1, 2, 3, 4])
 
 
 def table_1(point: list[float], t: int, epochs: int) -> float:
-    """R(t) before clipping, one number at a time, straight from the paper's Table 1 and the decisions on it."""
+    """R(t) before clipping, one number at a time, from Table 1 of the paper."""
     if t == 0:
         return 1.0
     g = [-math.log(1 - u) if u < 1 else 53 * math.log(2) for u in point[:4]]
@@ -67,8 +65,8 @@ def corners(generator: np.random.Generator, count: int) -> Floats:
     return generator.integers(0, 2, (count, 20)).astype(np.float64)
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 37, 200])
-def test_decode_equals_the_scalar_table_1(epochs: int) -> None:
+@pytest.mark.parametrize("epochs", [1, 2, 37])
+def test_s2e_space_equals_table_1(epochs: int) -> None:
     generator = np.random.default_rng(0)
     points = np.vstack([generator.random((20, 20)), corners(generator, 30), np.zeros((1, 20)), np.ones((1, 20))])
     expected = [[table_1(point, t, epochs) for t in range(epochs)] for point in points.tolist()]
@@ -76,21 +74,11 @@ def test_decode_equals_the_scalar_table_1(epochs: int) -> None:
     np.testing.assert_allclose(S2E.decode(points, epochs), np.clip(expected, 0, 1), rtol=1e-12)
 
 
-def test_r_at_0_is_exactly_1_for_random_points_and_corners() -> None:
+def test_first_keep_rate_is_exactly_1() -> None:
     generator = np.random.default_rng(1)
     points = np.vstack([generator.random((2000, 20)), corners(generator, 2000)])
     assert (S2E.decode(points, 50)[:, 0] == 1.0).all()
     assert (S2E.unclipped(points, np.arange(50.0), 50)[:, 0] == 1.0).all()
-
-
-@settings(deadline=None, max_examples=50)
-@given(point=st.lists(unit, min_size=20, max_size=20), epochs=st.integers(1, 400))
-def test_keep_rates_start_at_1_and_stay_in_the_unit_interval(point: list[float], epochs: int) -> None:
-    (curve,) = S2E.decode([point], epochs)
-    assert curve.shape == (epochs,)
-    assert curve[0] == 1.0
-    assert np.isfinite(curve).all()
-    assert ((curve >= 0) & (curve <= 1)).all()
 
 
 def test_about_a_fifth_of_uniform_points_exceed_1_before_clipping() -> None:
@@ -99,8 +87,8 @@ def test_about_a_fifth_of_uniform_points_exceed_1_before_clipping() -> None:
     assert 0.19 < share < 0.24  # 0.217 measured on 20,000 points
 
 
-@pytest.mark.parametrize("basis", [0, 1, 2, 3])
-def test_one_hot_weights_give_the_single_basis_function(basis: int) -> None:
+@pytest.mark.parametrize("basis", [0, 3])
+def test_one_hot_weights_give_a_single_basis_function(basis: int) -> None:
     a1, a2, a3, a4 = 0.6, 0.3, 0.4, 0.7
     point = np.random.default_rng(3).random(20)
     point[:4] = np.eye(4)[basis]
@@ -111,25 +99,16 @@ def test_one_hot_weights_give_the_single_basis_function(basis: int) -> None:
     np.testing.assert_allclose(S2E.decode(point[None], epochs)[0, 1:], np.clip(fall + a3 * rise, 0, 1), rtol=1e-12)
 
 
-def test_parameters_of_a_basis_without_weight_do_not_matter() -> None:
+def test_parameters_without_weight_have_no_effect() -> None:
     points = np.random.default_rng(4).random((2, 20))
     points[:, :8] = points[0, :8]  # the same weights and the same f1
     points[:, :4] = [0.5, 0, 0, 0]
     np.testing.assert_array_equal(*S2E.decode(points, 30))
 
 
-@EVERY_SPACE
-def test_decode_at_some_epochs_equals_those_columns_of_the_whole(name: str) -> None:
-    chosen = space(name)
-    points = np.random.default_rng(6).random((9, chosen.dimension))
-    at = np.array([0, 3, 3, 119])
-    np.testing.assert_allclose(chosen.decode(points, 120, at=at), chosen.decode(points, 120)[:, at], rtol=1e-13)
-
-
-@pytest.mark.parametrize("tau", [0.45, 0.2])
 @pytest.mark.parametrize(("name", "most"), [("s2e", 0.02), ("rbf", 0.02), ("mlp", 0.035)])
-def test_the_space_fits_coteachings_curve(name: str, most: float, tau: float) -> None:
-    chosen, target = space(name), coteaching(tau, 200)
+def test_space_fits_the_coteaching_curve(name: str, most: float) -> None:
+    chosen, target = space(name), coteaching(0.45, 200)
     t = np.arange(200.0)
 
     def residual(point: Floats) -> Floats:
@@ -156,12 +135,12 @@ def test_uniform_coordinates_give_dirichlet_1_weights() -> None:
     np.testing.assert_allclose(np.cov(alpha.T), (np.eye(4) - 1 / 4) / 4 / 5, atol=0.002)
 
 
-def test_simplex_weights_match_values_worked_by_hand() -> None:
+def test_simplex_weights_match_hand_computation() -> None:
     u = 1 - np.exp(-np.array([1.0, 2.0, 5.0]))  # g = 1, 2, 5
     np.testing.assert_allclose(simplex_weights(u), [1 / 8, 2 / 8, 5 / 8])
 
 
-def test_simplex_weights_survive_the_corners_of_the_cube() -> None:
+def test_simplex_weights_are_valid_at_corners() -> None:
     for corner in itertools.product([0.0, 1.0], repeat=4):
         alpha = simplex_weights(np.array(corner))
         ones = sum(corner)
@@ -169,21 +148,21 @@ def test_simplex_weights_survive_the_corners_of_the_cube() -> None:
         np.testing.assert_allclose(alpha, expected, rtol=1e-14)
 
 
-def test_simplex_weights_are_continuous_up_to_the_far_corner() -> None:
+def test_simplex_weights_are_continuous_at_1() -> None:
     near = simplex_weights(np.array([np.nextafter(1.0, 0.0), 0.5, 0.5]))
     np.testing.assert_array_equal(simplex_weights(np.array([1.0, 0.5, 0.5])), near)
 
 
 @settings(deadline=None, max_examples=50)
 @given(u=st.lists(st.floats(0, 1), min_size=2, max_size=6))
-def test_simplex_weights_lie_on_the_simplex_for_any_row(u: list[float]) -> None:
+def test_simplex_weights_are_on_the_simplex(u: list[float]) -> None:
     alpha = simplex_weights(np.array([[u]]))
     assert alpha.shape == (1, 1, len(u))
     assert (alpha >= 0).all()
     assert abs(alpha.sum() - 1) < 1e-12
 
 
-def test_coteaching_space_covers_its_documented_ranges() -> None:
+def test_coteaching_space_has_the_documented_ranges() -> None:
     chosen = CoteachingSpace()
     curves = chosen.decode([[0.45, 0.5, (10 - 1) / 99], [0.3, 1.0, 0.0], [0.3, 0.25, 1.0]], 200)
     np.testing.assert_allclose(curves[0], coteaching(0.45, 200, ramp=10, exponent=1), rtol=1e-12)
@@ -191,7 +170,7 @@ def test_coteaching_space_covers_its_documented_ranges() -> None:
     np.testing.assert_allclose(curves[2], coteaching(0.3, 200, ramp=100, exponent=0.5), rtol=1e-12)
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 3, 50])
+@pytest.mark.parametrize("epochs", [1, 3, 50])
 def test_coteaching_space_starts_at_1_and_never_rises(epochs: int) -> None:
     points = np.vstack([np.random.default_rng(8).random((200, 3)), list(itertools.product([0.0, 1.0], repeat=3))])
     curves = CoteachingSpace().decode(points, epochs)
@@ -201,9 +180,8 @@ def test_coteaching_space_starts_at_1_and_never_rises(epochs: int) -> None:
 
 
 @BASES
-@pytest.mark.parametrize("epochs", [1, 2, 37, 200])
-def test_a_single_space_equals_the_scalar_basis_function(basis: int, epochs: int) -> None:
-    chosen = space(f"single-{basis}")
+def test_single_space_equals_its_basis_function(basis: int) -> None:
+    epochs, chosen = 37, space(f"single-{basis}")
     points = np.vstack([np.random.default_rng(9).random((20, 4)), list(itertools.product([0.0, 1.0], repeat=4))])
     expected = [
         [basis_function(basis, point, t, epochs) if t else 1.0 for t in range(epochs)] for point in points.tolist()
@@ -214,23 +192,24 @@ def test_a_single_space_equals_the_scalar_basis_function(basis: int, epochs: int
 
 
 @BASES
-def test_a_single_space_is_the_s2e_space_with_all_weight_on_that_basis(basis: int) -> None:
+def test_single_space_is_the_s2e_space_with_all_weight_on_its_basis(basis: int) -> None:
     single = space(f"single-{basis}")
     points = np.random.default_rng(10).random((50, 20))
     points[:, :4] = np.eye(4)[basis - 1]
     own = points[:, [S2E.names.index(name) for name in single.names]]
     np.testing.assert_array_equal(single.decode(own, 80), S2E.decode(points, 80))
+    assert single.names == S2E.names[4 * basis : 4 * basis + 4]
+    assert single.simplex == ()
 
 
-@pytest.mark.parametrize("basis", [0, 5, -1])
-def test_a_basis_function_that_table_1_does_not_have_is_refused(basis: int) -> None:
-    with pytest.raises(InvalidInput, match="`basis` must be 1, 2, 3 or 4, but got"):
-        SingleSpace(basis)
+def test_unknown_basis_function_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="`basis` must be 1, 2, 3 or 4, but got 5"):
+        SingleSpace(5)
 
 
 @NETWORKS
-@pytest.mark.parametrize("epochs", [1, 2, 37, 200])
-def test_a_network_space_equals_its_scalar_formula(name: str, epochs: int) -> None:
+@pytest.mark.parametrize("epochs", [1, 37])
+def test_network_space_equals_its_formula(name: str, epochs: int) -> None:
     generator = np.random.default_rng(11)
     corner = generator.integers(0, 2, (30, 13)).astype(np.float64)
     points = np.vstack([generator.random((30, 13)), corner, np.zeros((1, 13)), np.ones((1, 13))])
@@ -240,7 +219,7 @@ def test_a_network_space_equals_its_scalar_formula(name: str, epochs: int) -> No
 
 
 @NETWORKS
-def test_without_output_weights_a_network_is_the_constant_sigmoid_of_its_bias(name: str) -> None:
+def test_network_without_output_weights_is_constant(name: str) -> None:
     chosen = space(name)
     points = np.random.default_rng(12).random((5, 13))
     points[:, [chosen.names.index(f"weight_{i}") for i in (1, 2, 3, 4)]] = 0.5  # the middle of a range around 0
@@ -252,7 +231,7 @@ def test_without_output_weights_a_network_is_the_constant_sigmoid_of_its_bias(na
 
 
 @NETWORKS
-def test_the_hidden_units_of_a_network_are_interchangeable(name: str) -> None:
+def test_hidden_units_are_interchangeable(name: str) -> None:
     chosen = space(name)
     points = np.random.default_rng(13).random((20, 13))
     order = [3, 1, 4, 2]
@@ -270,7 +249,7 @@ def one_unit(name: str, **coordinates: float) -> Floats:
     return point
 
 
-def test_an_rbf_unit_is_a_bell_of_its_width_around_its_centre() -> None:
+def test_rbf_unit_is_a_bell_around_its_centre() -> None:
     (narrow,) = space("rbf").decode(one_unit("rbf", weight=1.0, centre=0.25, width=0.0), 200)
     (wide,) = space("rbf").decode(one_unit("rbf", weight=0.0, centre=0.25, width=1.0), 200)
     for curve, width, weight in ((narrow, 10, 3), (wide, 100, -3)):  # widths in epochs: 0.05·200 and 0.5·200
@@ -279,48 +258,25 @@ def test_an_rbf_unit_is_a_bell_of_its_width_around_its_centre() -> None:
     np.testing.assert_allclose(narrow[:50], narrow[100:50:-1], rtol=1e-12)
 
 
-def test_an_mlp_unit_is_flat_up_to_its_bend_and_straight_after_it() -> None:
+def test_mlp_unit_is_flat_and_then_linear() -> None:
     (curve,) = space("mlp").decode(one_unit("mlp", weight=0.0, slope=1.0, offset=0.0), 200)  # max(0, t/T − 1/4)
     logits = np.log(curve / (1 - curve))
     np.testing.assert_allclose(logits[:51], 0, atol=1e-15)
     np.testing.assert_allclose(logits[51:], -6 * (np.arange(51, 200) / 200 - 0.25), rtol=1e-12)
 
 
-@EVERY_SPACE
-def test_keep_rates_stay_in_the_unit_interval_at_every_corner(name: str) -> None:
-    chosen = space(name)
-    if chosen.dimension < 20:
-        points = np.array(list(itertools.product([0.0, 1.0], repeat=chosen.dimension)))
-    else:
-        points = corners(np.random.default_rng(14), 4000)
-    for epochs in (1, 20):
-        curves = chosen.decode(points, epochs)
-        assert np.isfinite(curves).all()
-        assert ((curves >= 0) & (curves <= 1)).all()
-
-
 @NETWORKS
-def test_a_network_never_needs_to_be_clipped(name: str) -> None:
+def test_networks_need_no_clipping(name: str) -> None:
     points = np.array(list(itertools.product([0.0, 1.0], repeat=13)))
     curves = space(name).unclipped(points, np.arange(20.0), 20)
     assert ((curves > 0) & (curves < 1)).all()
-
-
-@settings(deadline=None, max_examples=50)
-@given(data=st.data(), name=st.sampled_from(sorted(SPACES)), epochs=st.integers(1, 400))
-def test_any_point_of_any_space_gives_keep_rates(data: st.DataObject, name: str, epochs: int) -> None:
-    dimension = space(name).dimension
-    point = data.draw(st.lists(unit, min_size=dimension, max_size=dimension))
-    (curve,) = space(name).decode([point], epochs)
-    assert curve.shape == (epochs,)
-    assert ((curve >= 0) & (curve <= 1)).all()
 
 
 @pytest.mark.parametrize(
     ("name", "constant", "saturated", "spread"),
     [("rbf", 0.015, 0.004, (0.30, 0.33, 0.30)), ("mlp", 0.114, 0.002, (0.26, 0.28, 0.36))],
 )
-def test_uniform_points_of_a_network_cover_the_keep_rates_as_documented(
+def test_uniform_points_have_the_documented_spread(
     name: str, constant: float, saturated: float, spread: tuple[float, float, float]
 ) -> None:
     curves = space(name).decode(np.random.default_rng(15).random((8000, 13)), 200)
@@ -330,38 +286,13 @@ def test_uniform_points_of_a_network_cover_the_keep_rates_as_documented(
     np.testing.assert_allclose(curves[:, [0, 50, 199]].std(axis=0), spread, atol=0.01)
 
 
-@EVERY_SPACE
-def test_a_point_decodes_the_same_alone_and_among_others(name: str) -> None:
-    chosen = space(name)
-    points = np.random.default_rng(16).random((7, chosen.dimension))
-    alone = np.vstack([chosen.decode(point[None], 30) for point in points])
-    np.testing.assert_allclose(chosen.decode(points, 30), alone, rtol=1e-14)
-    assert chosen.decode(points[:0], 30).shape == (0, 30)
-
-
-@EVERY_SPACE
-def test_every_space_names_each_coordinate_once(name: str) -> None:
-    chosen = space(name)
-    assert isinstance(chosen, Space)
-    assert chosen.name == name
-    assert len(set(chosen.names)) == chosen.dimension == len(chosen.names)
-    assert set(chosen.simplex) <= set(chosen.names)
-
-
-def test_the_s2e_space_has_20_coordinates_the_first_four_on_the_simplex() -> None:
+def test_s2e_space_has_20_coordinates() -> None:
     assert S2E.dimension == 20
     assert S2E.names[:4] == S2E.simplex
     assert S2E.names[4:9] == ("f1_a1", "f1_a2", "f1_a3", "f1_a4", "f2_a1")
 
 
-@BASES
-def test_a_single_space_has_the_four_coordinates_of_its_basis(basis: int) -> None:
-    chosen = space(f"single-{basis}")
-    assert chosen.names == S2E.names[4 * basis : 4 * basis + 4]
-    assert (chosen.dimension, chosen.simplex) == (4, ())
-
-
-def test_the_network_spaces_have_13_coordinates_a_bias_and_three_of_each_unit() -> None:
+def test_network_spaces_have_13_coordinates() -> None:
     assert (space("rbf").dimension, space("rbf").simplex) == (13, ())
     assert (space("mlp").dimension, space("mlp").simplex) == (13, ())
     assert space("rbf").names[:6] == ("bias", "weight_1", "weight_2", "weight_3", "weight_4", "centre_1")
@@ -369,11 +300,22 @@ def test_the_network_spaces_have_13_coordinates_a_bias_and_three_of_each_unit() 
     assert space("mlp").names[4:10] == ("weight_4", "slope_1", "slope_2", "slope_3", "slope_4", "offset_1")
 
 
-def test_the_spaces_of_the_papers_ablation_are_known() -> None:
+def test_spaces_are_found_by_name() -> None:
     assert list(SPACES) == ["s2e", "coteaching", "single-1", "single-2", "single-3", "single-4", "rbf", "mlp"]
+    assert all(space(name) is one and one.name == name for name, one in SPACES.items())
 
 
-def test_an_unknown_space_is_refused_with_the_known_ones() -> None:
+def test_other_objects_are_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"`space` must be one of s2e, .*, or an instance of .*, but got 3\."
+    ) as refused:
+        space(3)  # type: ignore[arg-type]
+    assert isinstance(refused.value, InvalidInput)
+    with pytest.raises(InvalidInput, match="but got <class"):
+        space(S2ESpace)  # type: ignore[arg-type]
+
+
+def test_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match=r"`space` must be one of s2e, .*coteaching.*, but got 's2'"):
         space("s2")
 
@@ -381,28 +323,24 @@ def test_an_unknown_space_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("points", "words"),
     [
-        (np.zeros(20), r"shape \(P, 20\)"),
         (np.zeros((3, 4)), r"shape \(P, 20\) in the space s2e, but got \(3, 4\)"),
-        (np.zeros((1, 1, 20)), r"shape \(P, 20\)"),
         ("text", "must be numbers"),
-        ([[0.0], [0.0, 1.0]], "must be numbers"),
         (np.full((2, 20), np.nan), "finite and lie in"),
-        (np.full((2, 20), -1e-9), "finite and lie in"),
         (np.where(np.arange(40).reshape(2, 20) == 25, 1.5, 0.5), "1.5 for f1_a2 of point 1"),
     ],
 )
-def test_decode_refuses_points_outside_the_cube(points: object, words: str) -> None:
+def test_invalid_points_are_refused(points: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         S2E.decode(points, 10)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("epochs", [0, -1, 2.0])
-def test_decode_refuses_a_number_of_epochs_that_is_not_a_positive_integer(epochs: int) -> None:
+@pytest.mark.parametrize("epochs", [0, 2.0])
+def test_invalid_epochs_are_refused(epochs: int) -> None:
     with pytest.raises(InvalidInput, match="`epochs` must be a positive integer"):
         S2E.decode(np.zeros((1, 20)), epochs)
 
 
 @pytest.mark.parametrize("at", [[10], [-1], [math.nan], [[1]]])
-def test_decode_refuses_epochs_outside_the_run(at: list[float]) -> None:
-    with pytest.raises(InvalidInput, match=r"epoch indexes in 0\.\.9"):
+def test_epoch_indices_out_of_range_are_refused(at: list[float]) -> None:
+    with pytest.raises(InvalidInput, match=r"epoch indices in 0\.\.9"):
         S2E.decode(np.zeros((1, 20)), 10, at=at)
