@@ -1,20 +1,20 @@
-"""Time of a whole comparison of the eight methods: the engine, and plain PyTorch one member after another.
+"""Time of a comparison of all eight methods: the population engine against plain PyTorch, one member at a time.
 
     python benchmarks/comparison.py --out comparison.json
 
 The work is that of `s2e compare mnist --noise A --noise B --noise C --seeds 5` without the search: eight methods, each
 with 15 members (three noise settings, five seeds), MNIST's MLP, batch 128, Adam, 200 epochs of 421 steps. Forward
-correction is trained twice, with plain cross-entropy and then with the corrected loss. Three ways to do it:
+correction is trained twice, with plain cross-entropy and then with the corrected loss. Three ways are measured:
 
 - packed: the engine as `s2e compare` uses it, all members in one population and the second training of forward
-  correction in another. It keeps all of its records, and evaluates 6,000 validation and 10,000 test samples after
-  every epoch. The Standard members serve as the first training of forward correction. A few epochs are measured.
+  correction in another. It keeps all records, and evaluates 6,000 validation and 10,000 test samples after every epoch.
+  The Standard members double as the first training of forward correction. A few epochs are measured.
 - alone: the engine with one member at a time; it keeps its records and evaluates nothing. A few steps are measured.
-- plain: what one would write without an engine, one member after another: `nn.Module`s, fused `torch.optim.Adam`s, data
-  resident on the device. No records and no evaluation, which favours this side. A few steps are measured.
+- plain: PyTorch without the engine, one member at a time: `nn.Module`s, fused `torch.optim.Adam`s, data on the device.
+  No records and no evaluation, which favours this way. A few steps are measured.
 
-Between plain and alone lies the captured step (a CUDA graph), between alone and packed the population. Everything is
-extrapolated to 200 epochs. The data are made up; a step takes as long on them as on MNIST (see `data`).
+Plain and alone differ by the captured step (a CUDA graph), alone and packed by the population. All times are
+extrapolated to 200 epochs. The data are synthetic; a step takes as long on them as on MNIST (see `data`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from numpy.typing import NDArray
 from plain_methods import BATCH, KEEP_RATE, LEARNING_RATE, PLAIN, Given, Step, drawn
 from s2e import schedules
 from s2e.data.samples import LabelledData
-from s2e.engine.devices import device_of
+from s2e.engine.devices import resolve_device
 from s2e.engine.task import VALIDATION, Member, Progress, Task
 from s2e.engine.training import engine_steps
-from s2e.engine.two_stage import train_in_stages
+from s2e.engine.two_stage import train_in_two_stages
 from s2e.methods import METHODS, Standard
-from s2e.networks.factories import reference_network
+from s2e.networks import reference_network
 
 CLASSES = 10
 SIDE, SQUARE = 28, 10
@@ -49,7 +49,7 @@ SAMPLES, VALID_SAMPLES, TEST_SAMPLES = 54_001, 6_000, 10_000
 EPOCHS, STEPS = 200, SAMPLES // BATCH
 NOISE_RATES = (0.2, 0.5, 0.45)
 WARM_UP = 10
-"""Steps before anything is measured: after the first few the engine captures its step."""
+"""Steps before the measurement: after the first few the engine captures its step."""
 
 Labels: TypeAlias = NDArray[np.int64]
 
@@ -58,11 +58,10 @@ Labels: TypeAlias = NDArray[np.int64]
 
 
 def data(samples: int, seed: int) -> LabelledData:
-    """Squares of random pixels on black; the label tells where the square lies, and half of the labels are random.
+    """Squares of random pixels on black; the class is the position of the square, and half of the labels are random.
 
-    The time of a step does not depend on the data, but for one thing: where two networks agree on a whole batch, plain
-    Decoupling and Co-teaching+ leave out the step. On random pixels they soon agree for ever; here as on MNIST they
-    hardly ever do.
+    The time of a step depends on the data in one way only: where two networks agree on a whole batch, plain Decoupling
+    and Co-teaching+ skip the step. On random pixels they soon always agree; here, as on MNIST, they rarely do.
     """
     generator = np.random.default_rng(seed)
     top, left = generator.integers(0, SIDE - SQUARE + 1, size=(2, samples))
@@ -74,13 +73,13 @@ def data(samples: int, seed: int) -> LabelledData:
 
 
 def _between(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the places along a side from one (N,) to another (N,), exclusive, (N, 28)."""
-    places = np.arange(SIDE)
-    return (places >= first[:, None]) & (places < last[:, None])
+    """Mark the pixels of a side from `first` (N,) up to `last` (N,), exclusive: (N, 28)."""
+    pixels = np.arange(SIDE)
+    return (pixels >= first[:, None]) & (pixels < last[:, None])
 
 
 def _corrupted(right: Labels, rate: float, generator: np.random.Generator) -> Labels:
-    """Draw a share of the labels anew."""
+    """Replace a share of the labels by random ones."""
     drawn = generator.integers(0, CLASSES, size=len(right))
     return np.where(generator.random(len(right)) < rate, drawn, right)
 
@@ -91,7 +90,7 @@ def transition() -> NDArray[np.float64]:
 
 
 def task(samples: int, epochs: int, device: torch.device) -> Task:
-    """Return what the members share; with fewer training samples there are fewer to evaluate in proportion."""
+    """Return what the members share; the evaluated samples are in proportion to the training samples."""
     train = data(samples, 0)
     valid, test = (data(max(1, samples * size // SAMPLES), size) for size in (VALID_SAMPLES, TEST_SAMPLES))
     network = reference_network("mlp", train.sample_shape, train.classes)
@@ -103,7 +102,7 @@ def task(samples: int, epochs: int, device: torch.device) -> Task:
 
 
 def microseconds(step: Step, steps: int, repeats: int, device: torch.device) -> float:
-    """Median over the repeats of the mean time of a step, after a warm-up."""
+    """Return the median over the repeats of the mean time of a step, after a warm-up."""
     for _ in range(WARM_UP):
         step()
     times = []
@@ -127,7 +126,7 @@ def measure_alone(name: str, shared: Task, steps: int, repeats: int) -> tuple[fl
         transition=torch.from_numpy(transition()).float().to(device),
     )
     plain = microseconds(PLAIN[name](given), steps, repeats, device)
-    gc.collect()  # the engines measured before go now, not while the next one captures its step
+    gc.collect()  # free the engines measured before now, and not while the next one captures its step
     schedule = schedules.constant(KEEP_RATE, shared.epochs)
     member = Member(schedule, 0, LEARNING_RATE, method=METHODS[name], transition=transition())
     run = engine_steps(shared, [member])
@@ -137,21 +136,21 @@ def measure_alone(name: str, shared: Task, steps: int, repeats: int) -> tuple[fl
 def measure_packed(shared: Task, members_per_method: int) -> Packed:
     """Train all members of all methods for a few epochs.
 
-    The time of an epoch is the median over all but the first of a population, which also builds it. The rest of the
-    whole does not grow with the epochs: building and capturing, estimating transition matrices, copying the records.
+    The time of an epoch is the median over all but the first of a population, which includes building it. The rest does
+    not grow with the epochs: building and capturing, estimating transition matrices, copying the records.
     """
-    members = [_compared(name, place, shared) for name in METHODS for place in range(members_per_method)]
+    members = [_member(name, index, shared) for name in METHODS for index in range(members_per_method)]
     sizes: list[int] = []
-    ends: list[list[float]] = []  # of the epochs of each population
+    ends: list[list[float]] = []  # times at the ends of epochs, of each population
 
-    def note(progress: Progress) -> None:
+    def record_end(progress: Progress) -> None:
         if progress.epoch == 1:
             sizes.append(len(progress.indices))
             ends.append([])
         ends[-1].append(time.perf_counter())
 
     began = time.perf_counter()
-    train_in_stages(shared, members, on_epoch=note)
+    train_in_two_stages(shared, members, on_epoch=record_end)
     whole = time.perf_counter() - began
     epochs = [float(np.median(np.diff(times))) for times in ends]
     to_all_steps = STEPS / (len(shared.train) // BATCH)
@@ -159,7 +158,7 @@ def measure_packed(shared: Task, members_per_method: int) -> Packed:
 
 
 class Packed(NamedTuple):
-    """What the populations take."""
+    """Times of the populations."""
 
     members: list[int]
     seconds_per_epoch: list[float]
@@ -172,7 +171,7 @@ class Packed(NamedTuple):
 
 
 def seconds_of_all(name: str, microseconds_of: Mapping[str, float], members: int) -> float:
-    """Extrapolate a step to all members, epochs and steps of a method, one member after another."""
+    """Extrapolate a step to all members, epochs and steps of a method, one member at a time."""
     step = microseconds_of[name]
     if name == "f-correction":
         step += microseconds_of["standard"]  # its first training
@@ -182,7 +181,7 @@ def seconds_of_all(name: str, microseconds_of: Mapping[str, float], members: int
 def totals(
     plain: Mapping[str, float], alone: Mapping[str, float], packed: Packed, members: int
 ) -> dict[str, dict[str, float]]:
-    """Return the time of the whole comparison each way, and how much faster one is than the other."""
+    """Return the time of the whole comparison in each way, and their ratios."""
     plain_seconds, alone_seconds = (
         sum(seconds_of_all(name, each, members) for name in each) for each in (plain, alone)
     )
@@ -193,17 +192,17 @@ def totals(
             "alone_than_plain": plain_seconds / alone_seconds,
             "packed_than_alone": alone_seconds / packed.seconds,
             "packed_than_plain": plain_seconds / packed.seconds,
-            # where the plain side, too, lets the Standard members serve as the first training of forward correction
+            # where plain, too, uses the Standard members as the first training of forward correction
             "packed_than_plain_without_repeating_standard": (plain_seconds - first_training) / packed.seconds,
         },
     }
 
 
-def _compared(name: str, place: int, shared: Task) -> Member:
-    """Return a member with labels of its own, as a noise setting and a seed give it, the same for every method."""
-    rate, right = NOISE_RATES[place % len(NOISE_RATES)], shared.train.clean_labels
-    labels = None if right is None else _corrupted(right, rate, np.random.default_rng(place))
-    return Member(schedules.coteaching(rate, shared.epochs), place, LEARNING_RATE, labels, METHODS[name])
+def _member(name: str, index: int, shared: Task) -> Member:
+    """Return a member whose labels depend on its noise setting and seed, and are the same for every method."""
+    rate, right = NOISE_RATES[index % len(NOISE_RATES)], shared.train.clean_labels
+    labels = None if right is None else _corrupted(right, rate, np.random.default_rng(index))
+    return Member(schedules.coteaching(rate, shared.epochs), index, LEARNING_RATE, labels, METHODS[name])
 
 
 def _synchronize(device: torch.device) -> None:
@@ -215,16 +214,18 @@ def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members-per-method", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=60, help="in a repeat, of plain and alone")
-    parser.add_argument("--repeats", type=int, default=3, help="of plain and alone")
-    parser.add_argument("--epochs", type=int, default=5, help="of packed, at least 2")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="fewer for a trial; extrapolated to all")
+    parser.add_argument("--steps", type=int, default=60, help="steps in a repeat of plain and alone")
+    parser.add_argument("--repeats", type=int, default=3, help="repeats of plain and alone")
+    parser.add_argument("--epochs", type=int, default=5, help="epochs of packed, at least 2")
+    parser.add_argument(
+        "--samples", type=int, default=SAMPLES, help="training samples; times are extrapolated to all of them"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if given.epochs < 2:
-        parser.error(f"--epochs must be at least 2, since the first is left out, but got {given.epochs}.")
-    device, members = device_of(given.device), given.members_per_method
+    arguments = parser.parse_args()
+    if arguments.epochs < 2:
+        parser.error(f"--epochs must be at least 2, since the first is not measured, but got {arguments.epochs}.")
+    device, members = resolve_device(arguments.device), arguments.members_per_method
     result: dict[str, object] = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
         "threads": torch.get_num_threads(),
@@ -233,22 +234,27 @@ def main() -> None:
         "members_per_method": members,
         "epochs": EPOCHS,
         "steps_per_epoch": STEPS,
-        "measured": {"samples": given.samples, "epochs": given.epochs, "steps": given.steps, "repeats": given.repeats},
+        "measured": {
+            "samples": arguments.samples,
+            "epochs": arguments.epochs,
+            "steps": arguments.steps,
+            "repeats": arguments.repeats,
+        },
     }
 
     def add(**more: object) -> None:
         result.update(more)
-        if given.out:
-            given.out.write_text(json.dumps(result, indent=2) + "\n")
+        if arguments.out:
+            arguments.out.write_text(json.dumps(result, indent=2) + "\n")
 
-    torch.set_float32_matmul_precision("high")  # as the engine has it; for both sides
-    shared = task(given.samples, given.epochs, device)
+    torch.set_float32_matmul_precision("high")  # the engine's setting, for all ways
+    shared = task(arguments.samples, arguments.epochs, device)
     plain: dict[str, float] = {}
     alone: dict[str, float] = {}
     rows = []
     print(f"{'method':14}{'plain µs':>12}{'alone µs':>12}{'faster':>9}{'plain h':>12}{'alone h':>12}")
     for name in METHODS:
-        plain[name], alone[name] = measure_alone(name, shared, given.steps, given.repeats)
+        plain[name], alone[name] = measure_alone(name, shared, arguments.steps, arguments.repeats)
         hours = [seconds_of_all(name, each, members) / 3600 for each in (plain, alone)]
         ratio = plain[name] / alone[name]
         print(
@@ -278,7 +284,7 @@ def main() -> None:
     print(
         f"plain to alone {faster['alone_than_plain']:.2f}x, alone to packed {faster['packed_than_alone']:.2f}x, "
         f"plain to packed {faster['packed_than_plain']:.2f}x\n(plain to packed "
-        f"{faster['packed_than_plain_without_repeating_standard']:.2f}x where plain, too, trains Standard only once)"
+        f"{faster['packed_than_plain_without_repeating_standard']:.2f}x if plain, too, trains Standard once only)"
     )
     add(**whole)
 
