@@ -15,7 +15,7 @@ from figure_outcomes import METHODS, NAN, NOISES, draw, legend_names, legend_of,
 from s2e.plots import STYLES, KeepRateCurve, draw_bands, draw_keep_rates, render
 
 
-@pytest.mark.parametrize(("panels", "columns", "rows"), [(1, 1, 1), (3, 3, 1), (4, 3, 2)])
+@pytest.mark.parametrize(("panels", "columns", "rows"), [(1, 1, 1), (4, 3, 2)])
 def test_panels_wrap_after_three(panels: int, columns: int, rows: int) -> None:
     figure = draw_bands([make_band(f"pair:0.{number + 1}") for number in range(panels)], y_label="test accuracy")
     assert [axes.get_title() for axes in figure.axes] == [f"pair noise, {number + 1}0%" for number in range(panels)]
@@ -55,19 +55,15 @@ def test_legend_has_every_method_once() -> None:
     assert all(axes.get_legend() is None for axes in figure.axes)
 
 
-@pytest.mark.parametrize(
-    ("seeds", "note"),
-    [
-        ((5, 5), "mean over 5 seeds ± one standard deviation"),
-        ((5, 3), "mean over 3 to 5 seeds ± one standard deviation"),
-        ((1, 1), ""),
-    ],
-)
-def test_note_gives_the_number_of_seeds(seeds: tuple[int, int], note: str) -> None:
-    bands = [make_band(method=method, seeds=count) for method, count in zip(("jocor", "s2e"), seeds, strict=True)]
-    figure = draw_bands(bands, y_label="test accuracy")
-    assert legend_of(figure).get_title().get_text() == note
-    assert len(figure.axes[0].collections) == (0 if seeds == (1, 1) else 2)
+def test_note_gives_the_number_of_seeds() -> None:
+    def note_and_areas(*seeds: int) -> tuple[str, int]:
+        bands = [make_band(method=method, seeds=count) for method, count in zip(("jocor", "s2e"), seeds, strict=True)]
+        figure = draw_bands(bands, y_label="test accuracy")
+        return legend_of(figure).get_title().get_text(), len(figure.axes[0].collections)
+
+    assert note_and_areas(5, 5) == ("mean over 5 seeds ± one standard deviation", 2)
+    assert note_and_areas(5, 3) == ("mean over 3 to 5 seeds ± one standard deviation", 2)
+    assert note_and_areas(1, 1) == ("", 0)
 
 
 def test_diverged_trainings_are_noted_and_their_deviation_omitted() -> None:
@@ -155,7 +151,7 @@ def overlaps(figure: Any) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("panels", "diverged"), [(1, 1), (2, 0), (5, 1)])
+@pytest.mark.parametrize(("panels", "diverged"), [(1, 1), (5, 0)])
 def test_texts_do_not_overlap(panels: int, diverged: int) -> None:
     noises = [f"symmetric:0.{number + 1}" for number in range(panels)]
     methods = [*METHODS, "s2e:coteaching+"]

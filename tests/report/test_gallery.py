@@ -74,10 +74,7 @@ def _number(text: str) -> float | str:
         return text
 
 
-@pytest.mark.parametrize(
-    ("shape", "mode"),
-    [((8, 6), "L"), ((1, 8, 6), "L"), ((3, 8, 6), "RGB"), ((4, 8, 6), "RGBA"), ((3, 300, 200), "RGB")],
-)
+@pytest.mark.parametrize(("shape", "mode"), [((1, 8, 6), "L"), ((4, 8, 6), "RGBA"), ((3, 300, 200), "RGB")])
 def test_thumbnails_keep_channels_and_are_scaled_down(shape, mode):
     pixels = np.random.default_rng(0).integers(0, 256, size=(2, *shape)).astype(np.uint8)
     urls, size = thumbnails(pixels)
@@ -85,16 +82,17 @@ def test_thumbnails_keep_channels_and_are_scaled_down(shape, mode):
     assert (image.size, image.mode) == (size, mode)
     assert max(size) <= MAX_SIDE
     if max(shape) < MAX_SIDE:
-        channels_last = pixels[1] if len(shape) == 2 else np.moveaxis(pixels[1], 0, -1).squeeze()
+        channels_last = np.moveaxis(pixels[1], 0, -1).squeeze()
         np.testing.assert_array_equal(np.asarray(image), channels_last)
 
 
-@pytest.mark.parametrize(
-    ("values", "brightness"), [([0.0, 0.2, 0.4, 0.8], [0, 51, 102, 204]), ([-1.0, 0.0, 1.0, 3.0], [0, 64, 128, 255])]
-)
-def test_floats_outside_0_and_1_are_scaled_to_their_range(values, brightness):
-    urls, _ = thumbnails(np.array(values, dtype=np.float32).reshape(1, 2, 2))
-    assert np.asarray(decoded(urls[0])).ravel().tolist() == brightness
+def test_floats_outside_0_and_1_are_scaled_to_their_range():
+    def brightness(*values: float) -> list[int]:
+        (url,), _ = thumbnails(np.array(values, dtype=np.float32).reshape(1, 2, 2))
+        return np.asarray(decoded(url)).ravel().tolist()
+
+    assert brightness(0.0, 0.2, 0.4, 0.8) == [0, 51, 102, 204]
+    assert brightness(-1.0, 0.0, 1.0, 3.0) == [0, 64, 128, 255]
 
 
 @pytest.mark.parametrize(("change", "reason"), [("moved", "does not exist"), ("changed", "has changed since")])

@@ -15,6 +15,7 @@ from s2e.audit.run_audit import audit_run
 from s2e.errors import InvalidInput
 from s2e.report import build_report
 from s2e.report.page import MAX_CLASSES, noise_matrix
+from s2e.report.run_numbers import read_numbers
 from s2e.runs.directory import Run
 
 
@@ -78,6 +79,15 @@ def test_an_unfinished_run_has_a_page(tmp_path):
     assert "Best validation accuracy so far" in report.html
     (path / "study.db").unlink()
     assert build_report([Run.open(path)]).summaries == ("This run is not finished and has no results yet.",)
+
+
+def test_a_selection_that_differs_from_the_best_trial_is_explained():
+    run = Run.open(runs.images())
+    (setting,) = read_numbers(run).settings
+    (search,) = setting.searches
+    (selected,) = (trial.accuracy for trial in search.trials if trial.number == search.selected)
+    explained = "lowest expected error under a model of all trials" in page_of(runs.images())
+    assert explained == (selected < search.best_so_far[-1])
 
 
 def test_of_many_classes_the_matrix_shows_those_with_the_most_errors():

@@ -16,16 +16,15 @@ from s2e.workflows.comparison_figures import bands, figure_files, keep_rate_curv
 # Bands
 
 
-@pytest.mark.parametrize("quantity", ["accuracy", "label_precision"])
-def test_a_band_is_the_mean_over_seeds_and_one_standard_deviation(quantity: str) -> None:
+def test_a_band_is_the_mean_over_seeds_and_one_standard_deviation() -> None:
     outcomes = comparison(["coteaching", "s2e"], NOISES[:2], seeds=4, epochs=7)
-    found = bands(outcomes, quantity)
+    found = bands(outcomes, "accuracy")
     assert [(band.noise, band.method) for band in found] == list(itertools.product(NOISES[:2], ["coteaching", "s2e"]))
     for band in found:
         own = [one for one in outcomes if (one.noise, one.method) == (band.noise, band.method)]
         assert (band.seeds, band.diverged) == (4, 0)
         for epoch in range(7):
-            values = [float(getattr(one, quantity)[epoch]) for one in own]
+            values = [float(one.accuracy[epoch]) for one in own]
             mean, std = statistics.mean(values), statistics.stdev(values)
             assert band.mean[epoch] == pytest.approx(mean)
             assert band.low[epoch] == pytest.approx(mean - std)
@@ -110,24 +109,18 @@ def test_figures_without_data_are_omitted() -> None:
     assert figure_files([]) == {}
 
 
-@pytest.mark.parametrize(("evaluated_on", "label"), [("test", "test accuracy"), ("valid", "validation accuracy")])
-def test_the_accuracy_figure_names_the_evaluated_part(
-    evaluated_on: str, label: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_accuracy_figure_names_the_evaluated_part(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = []
     monkeypatch.setattr("s2e.workflows.comparison_figures.draw_bands", lambda _, y_label: labels.append(y_label))
     monkeypatch.setattr("s2e.workflows.comparison_figures.render", lambda *_: b"")
-    figure_files(small_comparison(evaluated_on=evaluated_on))
-    assert labels == [label, "label precision"]
+    for part in ("test", "valid"):
+        figure_files(small_comparison(evaluated_on=part))
+    assert labels == ["test accuracy", "label precision", "validation accuracy", "label precision"]
 
 
-def test_one_epoch_can_be_drawn() -> None:
-    assert len(figure_files(small_comparison(epochs=1))) == 6
-
-
-def test_a_whole_comparison_with_diverged_trainings_can_be_drawn() -> None:
-    diverged = [("pair:0.45", "coteaching", seed) for seed in range(5)] + [("symmetric:0.5", "s2e", 2)]
-    assert len(figure_files(comparison(epochs=40, diverged=diverged))) == 6
+def test_one_epoch_and_diverged_trainings_can_be_drawn() -> None:
+    diverged = [("pair:0.45", "s2e", 0)]
+    assert len(figure_files(small_comparison(epochs=1, diverged=diverged))) == 6
 
 
 def test_files_depend_on_the_outcomes_only(files: dict[str, bytes]) -> None:

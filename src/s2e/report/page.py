@@ -52,6 +52,7 @@ class SearchSection:
         spread: spread of the schedules; None for a single group of trials.
         problem: why there are no figures; "" if there are.
         single_schedules: whether the figures of the phases show each schedule.
+        selected_by_model: whether another trial has a higher accuracy than the selected one.
     """
 
     title: str
@@ -60,6 +61,7 @@ class SearchSection:
     spread: Figure | None
     problem: str
     single_schedules: bool = False
+    selected_by_model: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,10 @@ def _search_section(history: SearchHistory) -> SearchSection:
         return SearchSection(history.title, None, (), None, history.problem)
     single = any(len(group.schedules) <= MAX_SINGLE_SCHEDULES for group in history.phases)
     phases = tuple(phase_figures(history))
-    return SearchSection(history.title, progress_figure(history), phases, spread_figure(history), "", single)
+    by_model = any(
+        trial.number == history.selected and trial.accuracy < history.best_so_far[-1] for trial in history.trials
+    )
+    return SearchSection(history.title, progress_figure(history), phases, spread_figure(history), "", single, by_model)
 
 
 def _audited(run: Run, numbers: RunNumbers) -> tuple[AuditedRun | None, str]:
@@ -223,8 +228,8 @@ def _facts(run: RunNumbers) -> tuple[tuple[str, str], ...]:
         training = f"{display_name(options['method'])}, {training}"
     search = ""
     if "sampler" in options:
-        trials = f"{options['trials']} trial{'' if options['trials'] == 1 else 's'}"
-        search = f"{trials}, sampler {options['sampler']}, space {options['space']}"
+        budget = f"{options['trials']} full training{'' if options['trials'] == 1 else 's'}"
+        search = f"{budget}, sampler {options['sampler']}, space {options['space']}"
     facts = {
         "Run": run.name,
         "Data": str(options["data"]),
