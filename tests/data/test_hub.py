@@ -1,4 +1,4 @@
-"""Data sets of the Hub: what becomes of images and tables, tested on folders that the same library loads."""
+"""Data sets of the Hub, on local folders that the same library loads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from s2e.data.hub import HubTable, load_hub
+from s2e.data.input_readers import ImageReader
 from s2e.data.samples import Source
 from s2e.errors import InvalidInput, UnreadableData
 
@@ -34,11 +35,11 @@ def encoded(level, size=(20, 20), mode="L"):
 
     content = io.BytesIO()
     Image.new(mode, size, level).save(content, "PNG")
-    return {"bytes": content.getvalue(), "path": "named-where-it-was-made.png"}
+    return {"bytes": content.getvalue(), "path": "elsewhere.png"}
 
 
 def write_images(library, folder, **splits):
-    """Parquet files as they lie on the Hub, one for each split, of (image, label) pairs."""
+    """Write one parquet file for each split, of (image, label) pairs."""
     features = library.Features({"image": library.Image(), "label": library.ClassLabel(names=list(NAMES))})
     folder.mkdir()
     for split, pairs in splits.items():
@@ -55,7 +56,7 @@ def write_table(folder, **splits):
     return folder
 
 
-def test_images_with_classes_become_pixels_by_split(library, tmp_path):
+def test_images_are_decoded_by_split(library, tmp_path, monkeypatch):
     folder = write_images(
         library,
         tmp_path / "set",
@@ -71,18 +72,19 @@ def test_images_with_classes_become_pixels_by_split(library, tmp_path):
     assert made.train.class_names == made.test.class_names == NAMES
     assert (made.valid.inputs[:, 0, 0, 0].tolist(), made.valid.labels.tolist()) == ([50], [2])
     assert (made.test.inputs[:, 0, 0, 0].tolist(), made.test.labels.tolist()) == ([60, 70], [1, 0])
-    assert load(folder, side=5).test.sample_shape == (1, 5, 5)
-    assert load(folder, budget=10 * 17**2).train.sample_shape == (1, 17, 17)
+    assert made.reader == ImageReader(20, 1)
+    monkeypatch.setattr("s2e.data.image_decoding.BUDGET", 10 * 17**2)
+    assert load(folder).train.sample_shape == (1, 17, 17)
 
 
-def test_one_colour_image_makes_all_colour(library, tmp_path):
+def test_one_colour_image_makes_all_images_colour(library, tmp_path):
     pairs = [(encoded(9), 0), (encoded((1, 2, 3), mode="RGB"), 1)]
     made = load(write_images(library, tmp_path / "set", train=pairs))
     assert made.train.inputs[:, :, 0, 0].tolist() == [[9, 9, 9], [1, 2, 3]]
     assert (made.valid, made.test) == (None, None)
 
 
-def test_images_without_a_label_or_that_do_not_decode_are_left_out_and_rows_say_which_stay(library, tmp_path, caplog):
+def test_unlabelled_and_broken_images_are_left_out(library, tmp_path, caplog):
     broken, cut = {"bytes": b"no image", "path": None}, encoded(4, (200, 200))
     cut["bytes"] = cut["bytes"][:-30]
     pairs = [(broken, 0), (encoded(1), 1), (encoded(2), -1), (encoded(3), 2), (cut, 0), (encoded(5), 0), (None, 1)]
@@ -92,11 +94,13 @@ def test_images_without_a_label_or_that_do_not_decode_are_left_out_and_rows_say_
     assert made.train.inputs[:, 0, 0, 0].tolist() == [1, 3, 5]
     assert made.test is None
     assert "left out: 4 of 7 in train, 2 of 2 in test" in caplog.text
-    with pytest.raises(UnreadableData, match="must hold training images that decode and have a label, but got none"):
+    with pytest.raises(
+        UnreadableData, match="must hold training images that can be decoded and have a label, but got none"
+    ):
         load(write_images(library, tmp_path / "nothing", train=[(broken, 0), (encoded(1), -1)]))
 
 
-def test_folders_of_images_are_read_from_their_files(library, tmp_path):
+def test_image_folders_are_read(library, tmp_path):
     for split, name, level in (("train", "a", 10), ("train", "b", 20), ("test", "b", 30)):
         path = tmp_path / "set" / split / name / "x.png"
         path.parent.mkdir(parents=True)
@@ -106,7 +110,7 @@ def test_folders_of_images_are_read_from_their_files(library, tmp_path):
     assert (made.test.inputs[0, 0, 0, 0], made.test.labels[0], made.test.class_names) == (30, 1, ("a", "b"))
 
 
-def test_a_table_of_numbers_is_handed_on(library, tmp_path):
+def test_tables_of_numbers_are_returned_as_frames(library, tmp_path):
     folder = write_table(tmp_path / "set", train="a,b,label\n1,2.5,x\n3,,y\n", test="a,b,label\n5,6.5,x\n")
     made = load(folder)
     assert isinstance(made, HubTable)
@@ -117,7 +121,7 @@ def test_a_table_of_numbers_is_handed_on(library, tmp_path):
     assert made.test["b"].tolist() == [6.5]
 
 
-def test_declared_classes_of_a_table_are_written_out(library, tmp_path):
+def test_declared_classes_of_a_table_are_names(library, tmp_path):
     features = library.Features({"x": library.Value("float32"), "kind": library.ClassLabel(names=list(NAMES))})
     rows = library.Dataset.from_dict({"x": [1.0, 2.0, 3.0, 4.0], "kind": [2, 0, -1, None]}, features=features)
     (tmp_path / "set").mkdir()
@@ -134,20 +138,20 @@ def test_declared_classes_of_a_table_are_written_out(library, tmp_path):
         (
             {"train": "text,label\nhello,1\n"},
             {},
-            r"must hold one column of images, or columns of numbers, .* got text \(",
+            r"must hold one column of images or columns of numbers .* got text \(",
         ),
-        ({"train": "label\n1\n"}, {}, "beside the label `label`, but got no other column"),
-        ({"train": "a,b\n1,2\n"}, {}, "one column of labels, but got none .*; pass `label`, one of a, b"),
+        ({"train": "label\n1\n"}, {}, "besides the label `label`, but got no other column"),
+        ({"train": "a,b\n1,2\n"}, {}, "one label column, but got none; pass `label`, one of a, b"),
         ({"train": "a,label\n1,2\n"}, {"label": "lable"}, "`label` must be one of label, a, but got 'lable'"),
         ({"test": "a,label\n1,2\n"}, {}, "must have a split named train, but has test"),
     ],
 )
-def test_what_cannot_be_used_is_refused(library, tmp_path, tables, options, match):
+def test_other_tables_are_refused(library, tmp_path, tables, options, match):
     with pytest.raises(InvalidInput, match=match):
         load(write_table(tmp_path / "set", **tables), **options)
 
 
-def test_several_columns_of_classes_need_a_choice(library, tmp_path):
+def test_several_label_columns_need_a_choice(library, tmp_path):
     classes = library.ClassLabel(names=list(NAMES))
     features = library.Features({"x": library.Value("int8"), "fine": classes, "coarse": classes, "y": library.Image()})
     rows = {"x": [1, 2], "fine": [0, 1], "coarse": [1, 2], "y": [encoded(1), encoded(2)]}
@@ -162,23 +166,23 @@ def test_several_columns_of_classes_need_a_choice(library, tmp_path):
         load(tmp_path / "set", label="x")
 
 
-def test_splits_of_other_names_are_ignored_and_said(library, tmp_path, caplog, monkeypatch):
+def test_unknown_splits_are_ignored_with_a_warning(library, caplog, monkeypatch):
     table = library.Dataset.from_dict({"a": [1, 2], "label": [0, 1]})
     splits = {"train": table, "unsupervised": table}
     monkeypatch.setattr(library, "load_dataset", lambda *_, **__: splits)
     assert len(load_hub("hf:some/set").train) == 2
-    assert "some/set: these splits are ignored: unsupervised" in caplog.text
+    assert "some/set: unknown splits are ignored: unsupervised" in caplog.text
     splits |= {"val": table, "validation": table}
-    with pytest.raises(InvalidInput, match="one split for each part, but validation and val all mean `valid`"):
+    with pytest.raises(InvalidInput, match="one split for `valid`, but has validation and val"):
         load_hub("some/set")
 
 
-def test_a_configuration_is_named_after_a_colon_unless_it_is_a_path(library, tmp_path, monkeypatch):
-    asked = []
+def test_a_configuration_follows_a_colon(library, tmp_path, monkeypatch):
+    calls = []
     table = library.Dataset.from_dict({"a": [1, 2], "label": [0, 1]})
 
     def record(path, config, cache_dir):
-        asked.append((path, config, cache_dir))
+        calls.append((path, config, cache_dir))
         return {"train": table}
 
     monkeypatch.setattr(library, "load_dataset", record)
@@ -186,13 +190,13 @@ def test_a_configuration_is_named_after_a_colon_unless_it_is_a_path(library, tmp
     load_hub("owner/set")
     (tmp_path / "a:b").mkdir()
     load_hub(f"{tmp_path}/a:b")
-    assert asked == [("owner/set", "small", None), ("owner/set", None, None), (f"{tmp_path}/a:b", None, None)]
+    assert calls == [("owner/set", "small", None), ("owner/set", None, None), (f"{tmp_path}/a:b", None, None)]
 
 
-def test_what_cannot_be_loaded_says_why(library, tmp_path, monkeypatch):
+def test_the_cause_of_a_failure_is_named(library, tmp_path, monkeypatch):
     with pytest.raises(UnreadableData, match=r"check the name .*hf auth login") as caught:
         load_hub("hf:owner/set")
-    assert "owner/set must be a data set of the Hub that can be reached" in str(caught.value)
+    assert "owner/set must be a reachable data set of the Hub" in str(caught.value)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnreadableData, match="contain any data files"):
         load(tmp_path / "empty")
@@ -205,11 +209,11 @@ def test_what_cannot_be_loaded_says_why(library, tmp_path, monkeypatch):
         raise ValueError("Config name is missing.\nPlease pick one")
 
     monkeypatch.setattr(library, "load_dataset", no_config)
-    with pytest.raises(InvalidInput, match=r"it said: Config name is missing; .* hf:owner/set:CONFIG"):
+    with pytest.raises(InvalidInput, match=r"it failed: Config name is missing; .* hf:owner/set:CONFIG"):
         load_hub("owner/set")
 
 
-def test_without_the_package_the_message_says_what_to_install(monkeypatch):
+def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UnreadableData, match=r"needs the package datasets; install it with: pip install 's2e\[hub\]'"):
         load_hub("owner/set")

@@ -1,4 +1,4 @@
-"""Claims about noisy labels: the matrices, the rates, instance dependence, and what is read from text and files."""
+"""Label noise: matrices, rates, instance dependence, and parsing of text and files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def some_data(count: int = 20_000, classes: int = 10, seed: int = 0) -> LabelledData:
-    """Samples of unequal classes with random bytes for inputs."""
+    """Return samples of unequal classes with random bytes as inputs."""
     generator = rng(seed)
     shares = np.arange(1, classes + 1) / (classes * (classes + 1) / 2)
     return LabelledData(
@@ -37,7 +37,7 @@ def some_data(count: int = 20_000, classes: int = 10, seed: int = 0) -> Labelled
     )
 
 
-def test_matrices_match_three_classes_worked_by_hand() -> None:
+def test_matrices_of_three_classes_by_hand() -> None:
     np.testing.assert_allclose(noise.symmetric(3, 0.4), [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]])
     np.testing.assert_allclose(noise.uniform(3, 0.6), [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]])
     np.testing.assert_allclose(noise.pair(3, 0.45), [[0.55, 0.45, 0], [0, 0.55, 0.45], [0.45, 0, 0.55]])
@@ -54,15 +54,15 @@ def test_matrices_are_row_stochastic(kind: str, classes: int, rate: float) -> No
     np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-12)
 
 
-def test_the_two_symmetric_conventions_differ_by_the_share_of_the_true_class() -> None:
+def test_uniform_noise_includes_the_true_class() -> None:
     labels = np.arange(10)
     assert noise.expected_rate(noise.NoiseSpec("symmetric", 0.5), labels, 10) == pytest.approx(0.5)
     assert noise.expected_rate(noise.NoiseSpec("uniform", 0.5), labels, 10) == pytest.approx(0.5 * 9 / 10)
     np.testing.assert_allclose(noise.uniform(10, 0.5), noise.symmetric(10, 0.45))
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
-def test_bad_rates_and_sizes_are_refused(rate: float) -> None:
+@pytest.mark.parametrize("rate", [-0.1, 1.0, math.nan])
+def test_invalid_rates_and_sizes_are_refused(rate: float) -> None:
     for make in (noise.symmetric, noise.uniform, noise.pair):
         with pytest.raises(InvalidInput, match=r"`rate` must lie in \[0, 1\), but got"):
             make(4, rate)
@@ -83,18 +83,17 @@ def test_bad_rates_and_sizes_are_refused(rate: float) -> None:
         ([[math.nan, 1], [0, 1]], "negative or non-finite"),
         ([[0.5, 0.5], [0.5, 0.4]], "row 1 sums to 0.9"),
         ([[0.5, 0.5], [0.5]], "C rows of C numbers"),
-        ([["a", "b"], ["c", "d"]], "C rows of C numbers"),
         ([[10**400, 0], [0, 1]], "C rows of C numbers"),
     ],
 )
-def test_asymmetric_refuses_what_is_no_transition_matrix(matrix: object, words: str) -> None:
+def test_other_matrices_are_refused(matrix: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        noise.asymmetric(matrix)  # type: ignore[arg-type]
+        noise.check_transition_matrix(matrix)  # type: ignore[arg-type]
 
 
-def test_asymmetric_evens_out_rounding_and_copies() -> None:
+def test_rows_are_rescaled_in_a_copy() -> None:
     given_matrix = np.array([[0.3333, 0.3333, 0.3333], [0, 1, 0], [0, 0, 1]])
-    checked = noise.asymmetric(given_matrix)
+    checked = noise.check_transition_matrix(given_matrix)
     np.testing.assert_allclose(checked.sum(axis=1), 1, rtol=1e-15)
     checked[0, 0] = 0
     assert given_matrix[0, 0] == 0.3333
@@ -112,24 +111,24 @@ def test_asymmetric_evens_out_rounding_and_copies() -> None:
     ],
     ids=str,
 )
-def test_the_achieved_rate_lies_within_four_standard_errors_of_the_expected(spec: noise.NoiseSpec) -> None:
+def test_the_achieved_rate_matches_the_expected_rate(spec: noise.NoiseSpec) -> None:
     data = some_data()
-    noisy = noise.apply(spec, data, rng(1))
+    noisy = noise.apply_noise(spec, data, rng(1))
     expected = noise.expected_rate(spec, data.labels, data.classes)
     achieved = noise.achieved_rate(noisy)
     assert achieved is not None
     assert abs(achieved - expected) < 4 * math.sqrt(expected * (1 - expected) / len(data))
 
 
-def test_the_expected_rate_weighs_classes_by_their_samples() -> None:
+def test_the_expected_rate_weights_classes_by_size() -> None:
     spec = noise.NoiseSpec("asymmetric", source="made up", matrix=tuple(map(tuple, LOPSIDED)))
     labels = np.array([0, 0, 1, 2])  # rates 0.3, 0.3, 0, 0.5
     assert noise.expected_rate(spec, labels, 3) == pytest.approx((0.3 + 0.3 + 0.0 + 0.5) / 4)
     assert noise.expected_rate(noise.NoiseSpec("none"), labels, 3) == 0.0
 
 
-@pytest.mark.parametrize("matrix", [noise.symmetric(5, 0.4), noise.uniform(5, 0.7), np.full((5, 5), 0.2)])
-def test_corrupted_labels_follow_their_row(matrix: NDArray[np.float64]) -> None:
+@pytest.mark.parametrize("matrix", [noise.symmetric(5, 0.4), np.full((5, 5), 0.2)])
+def test_labels_follow_the_row_of_their_class(matrix: NDArray[np.float64]) -> None:
     labels = np.repeat(np.arange(5), 8000)
     noisy = noise.corrupt(labels, matrix, rng(2))
     for label in range(5):
@@ -137,7 +136,7 @@ def test_corrupted_labels_follow_their_row(matrix: NDArray[np.float64]) -> None:
         assert stats.chisquare(counts, matrix[label] * 8000).pvalue > 1e-3
 
 
-def test_labels_never_go_where_the_matrix_says_zero_and_pairs_only_to_the_next() -> None:
+def test_labels_of_probability_zero_never_occur() -> None:
     labels = np.repeat(np.arange(3), 20_000)
     assert set((noise.corrupt(labels, noise.pair(3, 0.45), rng(4)) - labels) % 3) == {0, 1}
     noisy = noise.corrupt(labels, LOPSIDED, rng(3))
@@ -146,17 +145,17 @@ def test_labels_never_go_where_the_matrix_says_zero_and_pairs_only_to_the_next()
     assert set(noisy[labels == 2]) == {0, 1, 2}
 
 
-def test_a_permutation_matrix_leaves_nothing_to_chance() -> None:
+def test_a_permutation_matrix_is_deterministic() -> None:
     labels = np.array([0, 1, 2, 2, 0])
     np.testing.assert_array_equal(noise.corrupt(labels, np.eye(3)[[2, 0, 1]], rng()), [2, 0, 1, 1, 2])
-    smallest = Mock(random=np.zeros)  # even a draw of exactly 0 must not choose an impossible first class
+    smallest = Mock(random=np.zeros)  # a draw of exactly 0 must not choose an impossible first class
     np.testing.assert_array_equal(noise.corrupt(labels, np.eye(3), smallest), labels)
 
 
-@pytest.mark.parametrize("text", ["symmetric:0.3", "uniform:0.3", "pair:0.3", "instance:0.3"])
-def test_the_same_seed_gives_the_same_labels_and_another_seed_others(text: str) -> None:
+@pytest.mark.parametrize("text", ["symmetric:0.3", "instance:0.3"])
+def test_labels_depend_on_the_seed_only(text: str) -> None:
     data, spec = some_data(2000), noise.parse_noise(text)
-    first, again, other = (noise.apply(spec, data, rng(seed)).labels for seed in (7, 7, 8))
+    first, again, other = (noise.apply_noise(spec, data, rng(seed)).labels for seed in (7, 7, 8))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     assert first.dtype == np.int64
@@ -166,59 +165,58 @@ def test_the_same_seed_gives_the_same_labels_and_another_seed_others(text: str) 
     ("labels", "words"),
     [
         (np.array([0, 3]), r"`labels` must lie in 0\.\.2, but got 0\.\.3"),
-        (np.array([0.0, 1.0]), "integers"),
-        (np.zeros((2, 2), dtype=np.int64), "integers"),
+        (np.zeros((2, 2)), "integers"),
     ],
 )
-def test_labels_that_are_not_classes_are_refused(labels: Labels, words: str) -> None:
+def test_invalid_labels_are_refused(labels: Labels, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         noise.corrupt(labels, noise.pair(3, 0.2), rng())
     with pytest.raises(InvalidInput, match=words):
         noise.expected_rate(noise.NoiseSpec("pair", 0.2), labels, 3)
 
 
-def test_apply_remembers_the_clean_labels_and_leaves_the_data_alone() -> None:
+def test_clean_labels_are_kept() -> None:
     data = some_data(500)
     before = data.labels.copy()
-    noisy = noise.apply(noise.NoiseSpec("symmetric", 0.5), data, rng())
+    noisy = noise.apply_noise(noise.NoiseSpec("symmetric", 0.5), data, rng())
     np.testing.assert_array_equal(noisy.clean_labels, before)
     np.testing.assert_array_equal(data.labels, before)
     assert noise.achieved_rate(data) is None
-    assert noise.apply(noise.NoiseSpec("none"), data, rng()) is data
+    assert noise.apply_noise(noise.NoiseSpec("none"), data, rng()) is data
 
 
-def test_noise_on_noisy_data_starts_from_the_true_labels() -> None:
+def test_noise_replaces_earlier_noise() -> None:
     data = some_data()
-    once = noise.apply(noise.NoiseSpec("pair", 0.4), data, rng(1))
-    twice = noise.apply(noise.NoiseSpec("pair", 0.4), once, rng(2))
+    once = noise.apply_noise(noise.NoiseSpec("pair", 0.4), data, rng(1))
+    twice = noise.apply_noise(noise.NoiseSpec("pair", 0.4), once, rng(2))
     assert set((twice.labels - data.labels) % 10) == {0, 1}
     assert noise.achieved_rate(twice) == pytest.approx(0.4, abs=0.02)
 
 
-def test_human_labels_must_come_from_the_caller_and_a_matrix_must_fit_the_data() -> None:
+def test_human_labels_and_matrices_of_wrong_size_are_refused() -> None:
     spec = noise.parse_noise("human:worst")
-    with pytest.raises(InvalidInput, match="human:worst; pass the human labels"):
-        noise.apply(spec, some_data(50), rng())
+    with pytest.raises(InvalidInput, match="human:worst; use `human_labels`"):
+        noise.apply_noise(spec, some_data(50), rng())
     with pytest.raises(InvalidInput, match="achieved_rate"):
         noise.expected_rate(spec, np.array([0, 1]), 2)
     with pytest.raises(InvalidInput, match="transition matrix"):
         noise.transition_matrix(spec, 2)
     spec = noise.NoiseSpec("asymmetric", source="m.npy", matrix=tuple(map(tuple, LOPSIDED)))
     with pytest.raises(InvalidInput, match=r"must be 10 × 10 for these data, but asymmetric:m.npy is 3 × 3"):
-        noise.apply(spec, some_data(50), rng())
+        noise.apply_noise(spec, some_data(50), rng())
 
 
-@pytest.mark.parametrize("rate", [0.001, 0.01, 0.1, 0.3, 0.45, 0.5])
-def test_the_truncated_normal_has_exactly_the_asked_mean(rate: float) -> None:
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.5])
+def test_the_mean_of_the_truncated_normal_is_the_rate(rate: float) -> None:
     centre = noise.truncated_centre(rate)
     oracle = stats.truncnorm(-centre / 0.1, (1 - centre) / 0.1, loc=centre, scale=0.1)
-    assert oracle.mean() == pytest.approx(rate, rel=1e-4 if rate == 0.001 else 1e-8)  # scipy is rough in the far tail
+    assert oracle.mean() == pytest.approx(rate, rel=1e-4 if rate == 0.001 else 1e-8)  # scipy is inaccurate in the tail
     x = np.linspace(0, 1, 200_001)
-    weight = np.exp(-x * (x - 2 * centre) / 0.02)  # the density up to a factor, which also drops exp(−5000)
+    weight = np.exp(-x * (x - 2 * centre) / 0.02)  # the density without a factor of exp(−5000)
     assert integrate.simpson(x * weight, x=x) / integrate.simpson(weight, x=x) == pytest.approx(rate, rel=1e-8)
 
 
-@pytest.mark.parametrize("rate", [0.002, 0.1, 0.5, 0.8, 0.97])
+@pytest.mark.parametrize("rate", [0.002, 0.5, 0.97])
 def test_flip_probabilities_follow_the_truncated_normal(rate: float) -> None:
     draws = noise.flip_probabilities(20_000, rate, rng(6))
     centre = noise.truncated_centre(min(rate, 1 - rate))
@@ -228,82 +226,82 @@ def test_flip_probabilities_follow_the_truncated_normal(rate: float) -> None:
     assert abs(draws.mean() - rate) < 4 * oracle.std() / math.sqrt(20_000)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1e-9, 9e-4, 1 - 1e-6])
-def test_extreme_rates_leave_the_flip_probabilities_no_spread(rate: float) -> None:
+@pytest.mark.parametrize("rate", [0.0, 9e-4, 1 - 1e-6])
+def test_flip_probabilities_of_extreme_rates_are_constant(rate: float) -> None:
     np.testing.assert_allclose(noise.flip_probabilities(5, rate, rng()), rate, rtol=1e-9)
     noisy = noise.corrupt_by_instance(rng().standard_normal((400, 4)), np.zeros(400, dtype=np.int64), 3, rate, rng(16))
     assert (noisy != 0).sum() == round(400 * rate)
 
 
 def two_clusters(count: int, scale: float = 1.0, shift: float = 0.0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Inputs (count, 20) around two far points, and which of the two each belongs to."""
+    """Return inputs (count, 20) around two distant points, and which are in the second cluster."""
     generator = rng(9)
     centres, second = generator.standard_normal((2, 20)), np.arange(count) % 2 == 1
     inputs = centres[second.astype(int)] + 0.1 * generator.standard_normal((count, 20))
     return (scale * inputs + shift).astype(np.float32), second
 
 
-def test_two_clusters_of_one_class_are_mistaken_for_different_classes() -> None:
+def test_wrong_labels_depend_on_the_cluster() -> None:
     inputs, second = two_clusters(8000)
     labels = np.zeros(8000, dtype=np.int64)
     noisy = noise.corrupt_by_instance(inputs, labels, 6, 0.5, rng(10))
-    blind = noise.corrupt(labels, noise.symmetric(6, 0.5), rng(10))
+    by_matrix = noise.corrupt(labels, noise.symmetric(6, 0.5), rng(10))
     by_instance, by_class = (
-        np.array([np.bincount(drawn[part & (drawn > 0)], minlength=6)[1:] for part in (second, ~second)])
-        for drawn in (noisy, blind)
+        np.array([np.bincount(drawn[cluster & (drawn > 0)], minlength=6)[1:] for cluster in (second, ~second)])
+        for drawn in (noisy, by_matrix)
     )
     assert stats.chi2_contingency(by_instance).pvalue < 1e-12
-    assert stats.chi2_contingency(by_class).pvalue > 1e-3  # the same test does not see what is not there
+    assert stats.chi2_contingency(by_class).pvalue > 1e-3  # no dependence, no detection
 
 
-def test_one_input_is_mistaken_differently_under_different_true_classes() -> None:
+def test_wrong_labels_depend_on_the_true_class() -> None:
     labels = np.repeat([0, 1], 4000)
     noisy = noise.corrupt_by_instance(two_clusters(8000)[0], labels, 8, 0.5, rng(11))
     table = [np.bincount(noisy[(labels == label) & (noisy > 1)], minlength=8)[2:] for label in (0, 1)]
     assert stats.chi2_contingency(np.array(table)).pvalue < 1e-12
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1e-6, 0.0), (255.0, 0.0), (1e6, 3e6)])
-def test_units_of_the_inputs_do_not_change_instance_noise(scale: float, shift: float) -> None:
+@pytest.mark.parametrize(("scale", "shift"), [(1e-6, 0.0), (1e6, 3e6)])
+def test_instance_noise_ignores_the_units_of_inputs(scale: float, shift: float) -> None:
     labels = np.zeros(4000, dtype=np.int64)
     plain, rescaled = (
         noise.corrupt_by_instance(two_clusters(4000, *units)[0], labels, 6, 0.4, rng(12))
         for units in ((1.0, 0.0), (scale, shift))
     )
-    assert (plain != rescaled).mean() < 0.001  # float32 rounding may tip a tie
+    assert (plain != rescaled).mean() < 0.001  # float32 rounding may break a tie
 
 
-@pytest.mark.parametrize("size", [1, 20, 3000])
-def test_the_choice_of_the_wrong_class_is_neither_uniform_nor_one_hot(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 500])
+def test_wrong_classes_are_neither_uniform_nor_one_hot(size: int) -> None:
     inputs = np.broadcast_to(rng(13).standard_normal((1, size)), (6000, size)).astype(np.float32).copy()
-    inputs[3000:] *= -1  # two points, so that each one's distribution can be counted
+    inputs[3000:] *= -1  # two points
     labels = np.zeros(6000, dtype=np.int64)
-    favourites = []
+    largest = []
     for seed in range(10):
         noisy = noise.corrupt_by_instance(inputs, labels, 10, 0.5, rng(seed))
         counts = np.bincount(noisy[:3000], minlength=10)[1:]
-        favourites.append(counts.max() / counts.sum())
-    assert 0.35 < np.mean(favourites) < 0.75  # uniform would be 1/9; 0.55 is expected
+        largest.append(counts.max() / counts.sum())
+    assert 0.35 < np.mean(largest) < 0.75  # uniform would be 1/9; 0.55 is expected
 
 
-def test_constant_features_and_samples_at_the_mean_are_harmless() -> None:
+def test_constant_features_are_ignored() -> None:
     inputs = np.full((6000, 5), 0.1, dtype=np.float32)
     labels = np.zeros(6000, dtype=np.int64)
     noisy = noise.corrupt_by_instance(inputs, labels, 4, 0.6, rng(14))
     counts = np.bincount(noisy, minlength=4)[1:]
-    assert stats.chisquare(counts).pvalue > 1e-3  # no direction: the uniform choice
+    assert stats.chisquare(counts).pvalue > 1e-3  # uniform: a sample at the mean has no direction
     varied, _ = two_clusters(6000)
     mean, deviation = noise._feature_moments(np.hstack([varied, np.full((6000, 5), 0.1)]))
     np.testing.assert_allclose(mean[:20], varied.mean(axis=0, dtype=np.float64))
     np.testing.assert_allclose(deviation, [*varied.std(axis=0, dtype=np.float64), *[np.inf] * 5])
 
 
-def test_work_in_chunks_gives_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_give_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     data = some_data(3000)
     whole = noise.corrupt_by_instance(data.inputs, data.labels, 10, 0.4, rng(15))
     monkeypatch.setattr(noise, "_CHUNK_NUMBERS", 12 * 7)  # seven samples at a time
-    parts = noise.corrupt_by_instance(data.inputs, data.labels, 10, 0.4, rng(15))
-    assert (whole != parts).mean() < 0.001
+    chunked = noise.corrupt_by_instance(data.inputs, data.labels, 10, 0.4, rng(15))
+    assert (whole != chunked).mean() < 0.001
 
 
 @pytest.mark.parametrize(
@@ -316,7 +314,7 @@ def test_work_in_chunks_gives_the_same_labels(monkeypatch: pytest.MonkeyPatch) -
         ("human:worst", "human", None, "worst"),
     ],
 )
-def test_specs_are_read_and_written_back(text: str, kind: str, rate: float | None, source: str | None) -> None:
+def test_specs_round_trip(text: str, kind: str, rate: float | None, source: str | None) -> None:
     spec = noise.parse_noise(text)
     assert (spec.kind, spec.rate, spec.source) == (kind, rate, source)
     assert noise.parse_noise(str(spec)) == spec
@@ -324,7 +322,7 @@ def test_specs_are_read_and_written_back(text: str, kind: str, rate: float | Non
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".json"])
-def test_a_matrix_file_is_read_and_the_spec_written_back(tmp_path: Path, suffix: str) -> None:
+def test_matrix_files_round_trip(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"matrix{suffix}"
     file.write_text(json.dumps(LOPSIDED))
     if suffix == ".npy":
@@ -348,14 +346,14 @@ def test_a_matrix_file_is_read_and_the_spec_written_back(tmp_path: Path, suffix:
         ("m.json", b"[[1, 0], [0"),
     ],
 )
-def test_a_damaged_matrix_file_is_unreadable_data(tmp_path: Path, name: str, content: bytes) -> None:
+def test_damaged_matrix_files_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UnreadableData, match="noise matrix") as caught:
         noise.parse_noise(f"asymmetric:{tmp_path / name}")
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_a_pickle_and_an_unknown_suffix_are_refused(tmp_path: Path) -> None:
+def test_missing_files_pickles_and_other_suffixes_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.npy"
     with pytest.raises(UnreadableData, match="No such file"):
         noise.parse_noise(f"asymmetric:{file}")
@@ -366,7 +364,7 @@ def test_a_missing_file_a_pickle_and_an_unknown_suffix_are_refused(tmp_path: Pat
         noise.parse_noise("asymmetric:matrix.txt")
 
 
-def test_a_readable_file_without_a_transition_matrix_is_invalid(tmp_path: Path) -> None:
+def test_files_of_other_matrices_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text("1,0\n1,1\n")
     with pytest.raises(InvalidInput, match="row 1 sums to 2"):
         noise.parse_noise(f"asymmetric:{tmp_path / 'm.csv'}")
@@ -375,17 +373,15 @@ def test_a_readable_file_without_a_transition_matrix_is_invalid(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "`noise` must be one of"),
         ("symetric:0.4", "`noise` must be one of symmetric:RATE.*but got 'symetric'"),
         ("symmetric", "must be written as symmetric:RATE, but got 'symmetric'"),
         ("symmetric:40%", "must be written as symmetric:RATE, as in symmetric:0.4, but got"),
         ("pair:45", r"`rate` must lie in \[0, 1\), but got 45"),
-        ("pair:nan", "`rate` must lie in"),
         ("none:0.3", "must be written as none, but got"),
         ("human", "must be written as human:KIND"),
     ],
 )
-def test_bad_text_gives_one_clear_line(text: str, words: str) -> None:
+def test_invalid_text_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
         noise.parse_noise(text)
     assert "\n" not in str(caught.value)
@@ -394,6 +390,6 @@ def test_bad_text_gives_one_clear_line(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "rate"), [("cosmic", 0.1), ("none", 0.1), ("symmetric", None), ("symmetric", 1.0), ("asymmetric", None)]
 )
-def test_a_spec_that_makes_no_sense_cannot_be_built(kind: str, rate: float | None) -> None:
+def test_invalid_specs_are_refused(kind: str, rate: float | None) -> None:
     with pytest.raises(InvalidInput, match="must"):
         noise.NoiseSpec(kind, rate)

@@ -1,4 +1,4 @@
-"""Small image files: flat, random, of any format, and written where their folders do not exist yet."""
+"""Small image files, flat or random, in any format; missing folders are created."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Image = pytest.importorskip("PIL.Image")
 GENERATOR = np.random.default_rng(0)
 GREY = GENERATOR.integers(0, 256, (20, 20), dtype=np.uint8)
 COLOUR = GENERATOR.integers(0, 256, (20, 20, 3), dtype=np.uint8)
-JPEG_ERROR = 4  # how far compression may move a level
+JPEG_ERROR = 4  # largest change of a level by compression
 
 
 def save(path, image, **options):
