@@ -1,11 +1,11 @@
-"""Find wrong labels in a table of customers, and predict churn in spite of them.
+"""Find wrong labels in a table of customers, and predict churn from the noisy labels.
 
-The table has what such tables have: an ID, numbers, categories, gaps. One label in four is flipped, which a real table
-would not tell; here it is known, so the script can count how many of the flipped labels were found.
+The table has an ID, numbers, categories and missing values. One label in four is flipped. In a real table the flipped
+labels are unknown; here they are known, so the script can count how many of them were found.
 
     python examples/table.py            # about a minute on one core
     python examples/table.py --quick    # a few seconds
-    python examples/table.py --out DIR  # where to write the tables and the verdicts
+    python examples/table.py --out DIR  # where to write the tables and label_issues.csv
 
 The same on the command line, in the directory with the two tables that the script writes:
 
@@ -28,7 +28,7 @@ COMMANDS = __doc__[__doc__.index("    s2e search") :].rstrip()
 
 
 def customers(rows, first, random):
-    """Return a table of customers indexed by their IDs, and whether each of them really leaves."""
+    """Return a table of customers indexed by their IDs, and their true labels: whether each of them leaves."""
     table = pd.DataFrame(
         {
             "months": random.integers(1, 73, rows),
@@ -48,7 +48,7 @@ def customers(rows, first, random):
 
 
 def main():
-    """Make the tables, fit, say what was found."""
+    """Make the tables, fit, print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds instead of a minute")
     parser.add_argument("--out", type=Path, help="where to write; a new temporary directory when not given")
@@ -67,16 +67,16 @@ def main():
     settings = {"n_trials": 4, "restarts": 1, "epochs": 15, "learning_rate": 0.005} if options.quick else {}
     model = S2EClassifier(random_state=0, **settings).fit(known.drop(columns="churn"), known["churn"])
 
-    verdicts = model.find_label_issues().assign(really_wrong=flipped).sort_values("label_quality")
-    verdicts.to_csv(out / "label_issues.csv")  # every customer under its ID, the most doubtful label first
-    doubted = verdicts[verdicts["is_label_issue"]]
-    found = doubted["really_wrong"].sum()
-    print(doubted[["given_label", "predicted_label", "label_quality"]].head(10).to_string(float_format="%.4f"))
-    print(f"labels in doubt: {len(doubted)}, of which really wrong: {found}; wrong in all: {flipped.sum()}")
-    print(f"estimated share of wrong labels: {model.noise_rate_:.1%}, really: {flipped.mean():.1%}")
-    print(f"right on new customers: {np.mean(model.predict(new) == new_truth):.1%}")
+    audited = model.find_label_issues().assign(truly_wrong=flipped).sort_values("label_quality")
+    audited.to_csv(out / "label_issues.csv")  # indexed by customer ID, lowest quality first
+    issues = audited[audited["is_label_issue"]]
+    found = issues["truly_wrong"].sum()
+    print(issues[["given_label", "predicted_label", "label_quality"]].head(10).to_string(float_format="%.4f"))
+    print(f"label issues: {len(issues)}, truly wrong: {found}; wrong labels in total: {flipped.sum()}")
+    print(f"estimated noise rate: {model.noise_rate_:.1%}, true noise rate: {flipped.mean():.1%}")
+    print(f"accuracy on new customers: {np.mean(model.predict(new) == new_truth):.1%}")
     print(f"written to: {out}")
-    print(f"The same on the command line, there:\n\n{COMMANDS}")
+    print(f"The same on the command line, in that directory:\n\n{COMMANDS}")
 
 
 if __name__ == "__main__":

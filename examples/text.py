@@ -1,7 +1,7 @@
-"""Classify sentences by topic although three in ten have the wrong topic, and list the wrong ones.
+"""Classify sentences by topic when 30% of them have the wrong topic, and list the wrong labels.
 
-`TfidfVectorizer` makes a sparse matrix of words, `S2EClassifier` takes it as any scikit-learn classifier does.
-`LogisticRegression` on the same labels stands beside it.
+`TfidfVectorizer` returns a sparse matrix, which `S2EClassifier` accepts like any scikit-learn classifier.
+`LogisticRegression` is trained on the same labels for comparison.
 
     python examples/text.py            # about a minute on one core
     python examples/text.py --quick    # a few seconds
@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 
 from s2e import S2EClassifier
 
-TOPICS = {  # who / does / what / when: 6 × 5 × 5 × 4 sentences about each
+TOPICS = {  # subject / verb / object / time: 6 × 5 × 5 × 4 sentences for each topic
     "cooking": "the chef|my aunt|our guest|a friend|the baker|his brother/"
     "fried|salted|served|tasted|prepared/the onions|a thick soup|the roast|fresh bread|some noodles/"
     "for dinner|this morning|with butter|before the guests came",
@@ -37,12 +37,12 @@ TOPICS = {  # who / does / what / when: 6 × 5 × 5 × 4 sentences about each
 
 
 def sentences(topic):
-    """Return every sentence that can be made about a topic."""
+    """Return every sentence about a topic."""
     return [" ".join(parts) for parts in itertools.product(*(slot.split("|") for slot in TOPICS[topic].split("/")))]
 
 
 def main():
-    """Write sentences, exchange topics, train both ways, say what was found."""
+    """Make sentences, corrupt labels, train both ways, print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds instead of a minute")
     parser.add_argument("--out", type=Path, help="where to write; a new temporary directory when not given")
@@ -52,7 +52,7 @@ def main():
 
     random = np.random.default_rng(0)
     names = np.array(list(TOPICS))
-    texts = np.array([sentence for name in names for sentence in sentences(name)])  # 2,400 of them
+    texts = np.array([sentence for name in names for sentence in sentences(name)])  # (2400,)
     topics = np.repeat(np.arange(len(names)), len(texts) // len(names))
     wrong = random.random(len(texts)) < 0.3
     labels = names[np.where(wrong, (topics + random.integers(1, len(names), len(texts))) % len(names), topics)]
@@ -65,15 +65,15 @@ def main():
     )
     model = make_pipeline(TfidfVectorizer(), S2EClassifier(random_state=0, **settings)).fit(texts, labels)
     plain = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000)).fit(texts, labels)
-    print(f"right on new sentences, LogisticRegression: {plain.score(new_texts, truth):.1%}")
-    print(f"right on new sentences, S2EClassifier: {model.score(new_texts, truth):.1%}")
+    print(f"accuracy on new sentences, LogisticRegression: {plain.score(new_texts, truth):.1%}")
+    print(f"accuracy on new sentences, S2EClassifier: {model.score(new_texts, truth):.1%}")
 
-    verdicts = model[-1].find_label_issues().assign(sentence=texts, really_wrong=wrong).sort_values("label_quality")
-    verdicts.to_csv(out / "label_issues.csv", index_label="row")
-    doubted = verdicts[verdicts["is_label_issue"]]
-    found = doubted["really_wrong"].sum()
-    print(doubted[["sentence", "given_label", "predicted_label"]].head(10).to_string(index=False))
-    print(f"labels in doubt: {len(doubted)}, of which really wrong: {found}; wrong in all: {wrong.sum()}")
+    audited = model[-1].find_label_issues().assign(sentence=texts, truly_wrong=wrong).sort_values("label_quality")
+    audited.to_csv(out / "label_issues.csv", index_label="row")
+    issues = audited[audited["is_label_issue"]]
+    found = issues["truly_wrong"].sum()
+    print(issues[["sentence", "given_label", "predicted_label"]].head(10).to_string(index=False))
+    print(f"label issues: {len(issues)}, truly wrong: {found}; wrong labels in total: {wrong.sum()}")
     print(f"written to: {out}")
 
 

@@ -1,4 +1,4 @@
-"""The examples as a stranger runs them: a program each, with `--quick`."""
+"""The examples, each run as a program with `--quick`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from safetensors import safe_open
 
 from command_line import TINY_SEARCH, s2e
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = ["table", "images", "text"]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -23,26 +25,26 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Finished:
-    """An example that has run.
+    """A finished example.
 
     Attributes:
-        printed: on standard output.
-        complained: on standard error.
-        status: of the process.
-        out: the directory given to it.
-        elsewhere: its working directory, which also is where it would make temporary directories.
+        stdout: standard output.
+        stderr: standard error.
+        status: exit status.
+        out: the directory given with --out.
+        elsewhere: its working directory, also for temporary directories.
     """
 
-    printed: str
-    complained: str
+    stdout: str
+    stderr: str
     status: int
     out: Path
     elsewhere: Path
 
     def number(self, before: str) -> float:
-        """Return the number printed after some words."""
-        found = re.search(re.escape(before) + r"[^\d\n]*([\d.]+)", self.printed)
-        assert found, f"{before!r} is not in: {self.printed}"
+        """Return the number printed after a text."""
+        found = re.search(re.escape(before) + r"[^\d\n]*([\d.]+)", self.stdout)
+        assert found, f"{before!r} is not in: {self.stdout}"
         return float(found[1])
 
 
@@ -61,80 +63,68 @@ def run(name: str, out: Path, elsewhere: Path) -> Finished:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Every example, run once; side by side, since each is a process of one thread."""
+    """Every example, run once; in parallel, because each is a process of one thread."""
     root = tmp_path_factory.mktemp("examples")
-    with ThreadPoolExecutor() as side_by_side:
-        started = {name: side_by_side.submit(run, name, root / name, root / f"{name}-elsewhere") for name in NAMES}
+    with ThreadPoolExecutor() as pool:
+        started = {name: pool.submit(run, name, root / name, root / f"{name}-elsewhere") for name in NAMES}
         return {name: example.result() for name, example in started.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_succeeds_without_a_warning(finished, name):
+def test_examples_succeed_and_write_to_their_directory_only(finished, name):
     example = finished[name]
-    assert (example.status, example.complained) == (0, "")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_writes_into_the_directory_it_is_given_and_nowhere_else(finished, name):
-    example = finished[name]
-    assert f"written to: {example.out}\n" in example.printed
+    assert (example.status, example.stderr) == (0, "")
+    assert f"written to: {example.out}\n" in example.stdout
     assert any(example.out.iterdir())
     assert list(example.elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_most_labels_in_doubt_are_wrong_and_most_wrong_labels_are_in_doubt(finished, name):
+def test_most_wrong_labels_are_found(finished, name):
     example = finished[name]
-    doubted, found, wrong = map(example.number, ["labels in doubt:", "really wrong:", "wrong in all:"])
-    assert found > 0.8 * doubted
+    issues, found, wrong = map(example.number, ["label issues:", "truly wrong:", "wrong labels in total:"])
+    assert found > 0.8 * issues
     assert found > 0.8 * wrong
 
 
-def test_new_customers_are_classified_better_than_the_labels_given_would(finished):
-    assert finished["table"].number("right on new customers:") > 85  # with one label in four wrong, 75 would agree
-
-
 @pytest.mark.parametrize(("name", "samples"), [("table", 2000), ("text", 800)])
-def test_the_file_of_verdicts_says_what_was_printed(finished, name, samples):
+def test_csv_file_agrees_with_the_output(finished, name, samples):
     example = finished[name]
-    verdicts = pd.read_csv(example.out / "label_issues.csv", index_col=0)
-    assert len(verdicts) == samples
-    assert verdicts["label_quality"].is_monotonic_increasing
-    assert verdicts["is_label_issue"].sum() == example.number("labels in doubt:")
-    assert (verdicts["is_label_issue"] & verdicts["really_wrong"]).sum() == example.number("really wrong:")
-    assert verdicts["really_wrong"].sum() == example.number("wrong in all:")
-    assert str(verdicts.index[0]) in example.printed or verdicts["sentence"].iloc[0] in example.printed
+    audited = pd.read_csv(example.out / "label_issues.csv", index_col=0)
+    assert len(audited) == samples
+    assert audited["label_quality"].is_monotonic_increasing
+    assert audited["is_label_issue"].sum() == example.number("label issues:")
+    assert (audited["is_label_issue"] & audited["truly_wrong"]).sum() == example.number("truly wrong:")
+    assert audited["truly_wrong"].sum() == example.number("wrong labels in total:")
+    assert str(audited.index[0]) in example.stdout or audited["sentence"].iloc[0] in example.stdout
 
 
-def test_images_are_classified_better_than_by_plain_training(finished):
-    example = finished["images"]
-    assert example.number("test images, S2EClassifier:") > example.number("test images, plain training:")
+def test_accuracies_exceed_the_alternatives(finished):
+    table, images, text = (finished[name] for name in NAMES)
+    assert table.number("accuracy on new customers:") > 85  # 75% of the given labels are right
+    assert images.number("test accuracy, S2EClassifier:") > images.number("test accuracy, plain training:")
+    assert text.number("sentences, S2EClassifier:") > text.number("sentences, LogisticRegression:") - 2
 
 
-def test_labels_of_images_are_mended(finished):
+def test_suggested_labels_are_better_than_given_ones(finished):
     given, suggested = re.search(
-        r"right labels: ([\d.]+)% as given, ([\d.]+)% as suggested", finished["images"].printed
+        r"right labels: ([\d.]+)% as given, ([\d.]+)% as suggested", finished["images"].stdout
     ).groups()
     assert float(suggested) > float(given) + 20
 
 
-def test_images_are_drawn_and_the_classifier_is_saved_and_loaded(finished):
+def test_images_are_drawn_and_the_classifier_is_saved(finished):
     example = finished["images"]
-    assert (example.out / "doubtful.png").read_bytes().startswith(PNG)
+    assert (example.out / "label_issues.png").read_bytes().startswith(PNG)
     with safe_open(example.out / "digits.safetensors", framework="np") as file:
-        assert any("network" in key for key in file.keys())  # noqa: SIM118  # it is no dictionary
-    assert "loaded classifier predicts the same: True" in example.printed
+        assert any("network" in key for key in file.keys())  # noqa: SIM118  # not a dictionary
+    assert "loaded classifier predicts the same: True" in example.stdout
 
 
-def test_sentences_are_classified_as_well_as_by_logistic_regression(finished):
-    example = finished["text"]
-    assert example.number("sentences, S2EClassifier:") > example.number("sentences, LogisticRegression:") - 2
-
-
-def test_the_commands_that_the_table_prints_do_what_it_says(finished, monkeypatch):
+def test_printed_commands_work(finished, monkeypatch):
     example = finished["table"]
     monkeypatch.chdir(example.out)
-    commands = [line.split()[1:] for line in example.printed.splitlines() if line.startswith("    s2e ")]
+    commands = [line.split()[1:] for line in example.stdout.splitlines() if line.startswith("    s2e ")]
     assert [command[0] for command in commands] == ["search", "audit", "predict", "report"]
     for command in commands:
         result = s2e(*command, *(TINY_SEARCH if command[0] == "search" else []))
