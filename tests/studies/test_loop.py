@@ -1,69 +1,81 @@
-"""The generation loop: what a study holds in the end, and which of its trials is the best."""
+"""The generation loop: the trials of one search, of several searches together, and of members that diverge."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 import torch
-from optuna.distributions import FloatDistribution
-from optuna.trial import TrialState
+from optuna.samplers import NSGAIISampler, QMCSampler, RandomSampler
+from optuna.trial import FrozenTrial, TrialState
 from torch import nn
 
-from s2e.engine.curves import LAST_EPOCHS
+from populations import call_before_search_training
+from s2e.engine.curves import LAST_EPOCHS, Curves
+from s2e.engine.task import VALIDATION, EpochFinished, Member
 from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
-from s2e.methods import Coteaching, MentorNet, Method, Standard
-from s2e.schedules.spaces import SPACES
+from s2e.methods import Coteaching, JoCoR, Standard
 from s2e.seeds import derive
-from s2e.studies import loop
-from s2e.studies.loop import GenerationFinished, best, epochs_left, finished, search_schedule
-from s2e.studies.plan import Search
-from searches import EPOCHS, SAMPLERS, TRIALS, K, a_plan, a_task, at, in_memory, points, quiet, trials
-from small_tasks import small_mlp
+from s2e.studies import (
+    BestTrial,
+    GenerationFinished,
+    Search,
+    Stop,
+    diverged_trials,
+    epochs_left,
+    finished_trials,
+    run_generations,
+    search_schedule,
+    search_schedules,
+)
+from s2e.studies.loop import ask
+from searches import (
+    EPOCHS,
+    TRIALS,
+    K,
+    Killed,
+    kill_search,
+    make_plan,
+    make_study,
+    make_task,
+    simulated_training,
+    trial_points,
+    trial_records,
+)
+from small_tasks import blobs, small_mlp
 
-_quiet = pytest.fixture(quiet, autouse=True)
+# One search
 
 
-# What a search leaves
-
-
-@pytest.mark.parametrize("method", [MentorNet(), Coteaching()], ids=lambda method: method.name)
-def test_a_study_holds_exactly_the_trials_asked_for_all_complete(method: Method) -> None:
-    study = in_memory()
-    search_schedule(a_task(method), a_plan(trials=2 * K + 1), study)
+def test_study_holds_the_requested_trials_all_complete() -> None:
+    study = make_study()
+    search_schedule(make_task(Coteaching()), make_plan(trials=2 * K + 1), study)
     assert [trial.number for trial in study.trials] == list(range(2 * K + 1))
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
-    assert len(finished(study)) == 2 * K + 1
 
 
-def test_a_trial_is_scored_by_its_validation_error_over_the_last_epochs() -> None:
-    study = in_memory()
-    search_schedule(a_task(), a_plan(), study)
-    for trial in study.trials:
-        curve = trial.user_attrs["validation_accuracy"]
-        assert len(curve) == EPOCHS
-        assert trial.values[0] == pytest.approx(1 - np.mean(curve[-LAST_EPOCHS:]), abs=1e-6)
-
-
-def test_a_trial_is_its_point_trained_alone_from_the_seed_of_its_number() -> None:
-    study, plan = in_memory(), a_plan()
-    search_schedule(a_task(), plan, study)
+def test_trial_is_its_point_trained_alone_with_the_seed_of_its_number() -> None:
+    study, plan = make_study(), make_plan()
+    search_schedule(make_task(), plan, study)
     for number in (1, K + 1):
         trial = study.trials[number]
-        members = loop._members([trial], EPOCHS, Search(plan, study))
-        assert members[0].seed == derive(plan.seed, "trial", number)
-        alone = train_population(a_task(), members).curves.last("valid")[0]
-        assert trial.values[0] == 1 - alone
+        point = np.array([[trial.params[name] for name in plan.space.names]])
+        member = Member(plan.space.decode(point, EPOCHS)[0], derive(plan.seed, "trial", number), plan.learning_rate)
+        assert trial.values[0] == 1 - train_population(make_task(), [member]).curves.last("valid")[0]
+        accuracy = trial.user_attrs["validation_accuracy"]
+        assert len(accuracy) == EPOCHS
+        assert trial.values[0] == pytest.approx(1 - np.mean(accuracy[-LAST_EPOCHS:]), abs=1e-6)
 
 
-def test_the_best_trial_is_the_one_with_the_smallest_validation_error() -> None:
-    study, plan = in_memory(), a_plan()
-    found = search_schedule(a_task(), plan, study)
+def test_result_is_the_best_trial() -> None:
+    study, plan = make_study(), make_plan()
+    found = search_schedule(make_task(), plan, study)
     errors = [trial.values[0] for trial in study.trials]
     assert found.trial == int(np.argmin(errors))
     assert found.validation_accuracy == pytest.approx(1 - min(errors))
@@ -71,64 +83,129 @@ def test_the_best_trial_is_the_one_with_the_smallest_validation_error() -> None:
     np.testing.assert_array_equal(found.schedule, plan.space.decode(found.point[None], EPOCHS)[0])
 
 
-@pytest.mark.parametrize("where", ["memory", "file"])
-def test_of_equal_trials_the_earliest_is_the_best(where: str, tmp_path: Path) -> None:
-    study, plan = in_memory() if where == "memory" else at(tmp_path / "study.db"), a_plan()
-    for trial, error in zip(loop.ask(study, plan, 4), [0.5, 0.2, 0.2, 0.3], strict=True):
-        study.tell(trial.number, error)
-    assert best(study, plan.space, EPOCHS).trial == 1
-
-
-def test_generations_are_told_with_the_best_so_far() -> None:
-    study, told = in_memory(), []
-    search_schedule(a_task(), a_plan(trials=2 * K + 1), study, on_generation=told.append)
+def test_progress_is_reported_after_every_generation() -> None:
+    study, plan, progress, epochs = make_study(), make_plan(trials=2 * K + 1), [], []
+    expected_epochs = epochs_left([Search(plan, study)], EPOCHS)
+    search_schedule(make_task(), plan, study, on_generation=progress.append, on_epoch=epochs.append)
     errors = [trial.values[0] for trial in study.trials]
-    assert told == [GenerationFinished(n, 2 * K + 1, K, (1 - min(errors[:n]),)) for n in (K, 2 * K, 2 * K + 1)]
-
-
-def test_the_epochs_announced_are_the_epochs_trained() -> None:
-    study, plan, epochs = in_memory(), a_plan(trials=2 * K + 1), []
-    announced = epochs_left([Search(plan, study)], EPOCHS)
-    search_schedule(a_task(), plan, study, on_epoch=epochs.append)
-    assert announced == len(epochs) == 3 * EPOCHS
+    assert progress == [GenerationFinished(n, 2 * K + 1, K, (1 - min(errors[:n]),)) for n in (K, 2 * K, 2 * K + 1)]
+    assert [each.position for each in progress] == [f"generation {number}/3" for number in (1, 2, 3)]
+    assert expected_epochs == len(epochs) == 3 * EPOCHS
     assert epochs_left([Search(plan, study)], EPOCHS) == 0
 
 
-# Determinism
+def test_callback_that_returns_true_ends_the_search_with_the_best_so_far() -> None:
+    whole, ended = make_study(), make_study()
+    search_schedule(make_task(), make_plan(trials=TRIALS), whole)
+    found = search_schedule(
+        make_task(), make_plan(trials=TRIALS), ended, on_generation=lambda done: done.finished == 2 * K
+    )
+    assert trial_records(ended) == trial_records(whole)[: 2 * K]
+    assert found.trial == int(np.argmin([trial.values[0] for trial in ended.trials]))
+    search_schedule(make_task(), make_plan(trials=TRIALS), ended, on_generation=lambda _: False)
+    assert trial_records(ended) == trial_records(whole)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_equal_seeds_give_equal_points_and_values_wherever_the_study_lies(name: str, tmp_path: Path) -> None:
-    one, stored = in_memory(), at(tmp_path / "study.db")
-    for study in (one, stored):
-        search_schedule(a_task(), a_plan(name, TRIALS - 1), study)
-    assert trials(one) == trials(stored) == trials(at(tmp_path / "study.db"))
+@pytest.mark.parametrize("sampler", ["newton", "cmaes"])
+def test_equal_seeds_give_equal_trials_in_memory_and_in_a_file(sampler: str, tmp_path: Path) -> None:
+    in_memory, stored, other_seed = make_study(), make_study(tmp_path / "study.db"), make_study()
+    for study, seed in ((in_memory, 0), (stored, 0), (other_seed, 1)):
+        search_schedule(make_task(), make_plan(sampler, TRIALS - 1, seed=seed), study)
+    assert trial_records(in_memory) == trial_records(stored) == trial_records(make_study(tmp_path / "study.db"))
+    assert not any(point in trial_points(in_memory) for point in trial_points(other_seed))
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_all_points_of_a_search_differ_and_another_seed_gives_others(name: str) -> None:
-    one, other = in_memory(), in_memory()
-    for seed, study in enumerate((one, other)):
-        search_schedule(a_task(), a_plan(name, TRIALS, seed=seed), study)
-    everything = [tuple(params.values()) for study in (one, other) for params in points(study)]
-    assert len(set(everything)) == 2 * TRIALS
+@pytest.mark.parametrize(("trials", "generation_size", "expected"), [(3, 8, [3]), (3, 1, [1, 2, 3]), (4, 3, [3, 4])])
+def test_random_points_do_not_depend_on_the_generation_size(
+    trials: int, generation_size: int, expected: list[int]
+) -> None:
+    study, reference, progress = make_study(), make_study(), []
+    search_schedule(make_task(), make_plan("random", trials, generation_size), study, on_generation=progress.append)
+    search_schedule(make_task(), make_plan("random", trials, 2), reference)
+    assert [done.finished for done in progress] == expected
+    assert trial_records(study) == trial_records(reference)
 
 
-def test_the_steps_of_the_relaxation_share_their_first_generation_and_then_part() -> None:
-    asked = []
-    for name in ("newton", "natural", "gradient"):
-        study = in_memory()
-        search_schedule(a_task(), a_plan(name), study)
-        asked.append(points(study))
-    assert asked[0][:K] == asked[1][:K] == asked[2][:K]
-    assert asked[0][K] != asked[1][K] != asked[2][K] != asked[0][K]
+@pytest.mark.parametrize("sampler", ["newton", "random"])
+def test_extended_search_fills_its_last_generation_first(sampler: str) -> None:
+    whole, extended, progress = make_study(), make_study(), []
+    search_schedule(make_task(), make_plan(sampler, 8), whole)
+    search_schedule(make_task(), make_plan(sampler, 5), extended)
+    search_schedule(make_task(), make_plan(sampler, 8), extended, on_generation=progress.append)
+    assert [done.finished for done in progress] == [6, 8]
+    assert trial_records(extended) == trial_records(whole)
+
+
+def test_fewer_trials_than_finished_train_nothing() -> None:
+    study, epochs = make_study(), []
+    found = search_schedule(make_task(), make_plan(), study)
+    again = search_schedule(make_task(), make_plan(trials=2), study, on_epoch=epochs.append)
+    assert not epochs
+    assert again.trial == found.trial
+    assert len(finished_trials(study)) == 2 * K
+
+
+@pytest.mark.parametrize("name", ["trials", "generation_size"])
+def test_plan_without_trials_or_points_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"`{name}` must be .*but got 0"):
+        replace(make_plan(), **{name: 0})
+
+
+# What a trial holds
+
+
+def searched_with_two(*evaluated: str, stopped_after: int | None = None, diverged: bool = False) -> optuna.Study:
+    """Two trials; the second may be stopped or diverge."""
+
+    def train(members: Sequence[Member], _: Stop) -> Curves:
+        curves = Curves.empty(len(members), 12, evaluated)
+        for index, name in enumerate(evaluated):
+            curves.accuracy[name][:] = 0.2 * (1 + index) + np.arange(12 * len(members)).reshape(-1, 12) / 3000
+        curves.epochs[:] = 12
+        curves.epochs[1:] = stopped_after or 12
+        curves.diverged[1:] = diverged
+        return curves
+
+    study = make_study()
+    run_generations(train, 12, [Search(make_plan("random", 2, 2, space="coteaching"), study)])
+    return study
+
+
+def test_trial_holds_its_accuracy_on_every_evaluated_data_set() -> None:
+    for member, trial in enumerate(searched_with_two("test", VALIDATION).trials):
+        names = ["accuracy_test", "validation_accuracy"]
+        assert list(trial.user_attrs) == names
+        for index, name in enumerate(names):
+            expected = 0.2 * (1 + index) + np.arange(12 * member, 12 * (member + 1)) / 3000
+            assert trial.user_attrs[name] == [round(value, 6) for value in expected.tolist()]
+        assert trial.values[0] == pytest.approx(1 - np.mean(trial.user_attrs["validation_accuracy"][-LAST_EPOCHS:]))
+
+
+def test_points_and_scores_do_not_depend_on_other_data_sets() -> None:
+    alone, both = searched_with_two(VALIDATION), searched_with_two(VALIDATION, "test")
+    assert [(t.params, t.values) for t in alone.trials] == [(t.params, t.values) for t in both.trials]
+
+
+def test_stopped_trial_holds_the_epochs_it_was_trained_for() -> None:
+    trials = searched_with_two(VALIDATION, "test", stopped_after=5).trials
+    assert [trial.state == TrialState.PRUNED for trial in trials] == [False, True, False]
+    for name in ("validation_accuracy", "accuracy_test"):
+        assert [len(trial.user_attrs[name]) for trial in trials] == [12, 5, 12]
 
 
 # Members that diverge
 
 
-def one_in_two_is_broken() -> nn.Module:
-    """Not a number anywhere when the first weight that is drawn is positive: as the seed has it."""
+@pytest.mark.parametrize("stopped_after", [None, 5])
+def test_diverged_trials_are_marked_and_counted(stopped_after: int | None) -> None:
+    study = searched_with_two(VALIDATION, diverged=True, stopped_after=stopped_after)
+    assert [trial.user_attrs.get("diverged") for trial in study.trials[:2]] == [None, True]
+    assert diverged_trials(study) == 1
+    assert diverged_trials(searched_with_two(VALIDATION)) == 0
+
+
+def broken_for_half_of_the_seeds() -> nn.Module:
+    """A network whose weights are NaN where the first weight drawn is positive."""
     network = small_mlp()
     first = network.get_parameter("0.weight")
     if first[0, 0] > 0:
@@ -136,148 +213,168 @@ def one_in_two_is_broken() -> nn.Module:
     return network
 
 
-def test_a_member_that_diverges_is_told_with_an_error_of_1_and_the_others_go_on() -> None:
-    study, plan = in_memory(), a_plan()
-    found = search_schedule(a_task(network=one_in_two_is_broken), plan, study)
+def test_diverged_member_has_an_error_of_1_and_the_others_are_trained() -> None:
+    study, plan = make_study(), make_plan()
+    found = search_schedule(make_task(network=broken_for_half_of_the_seeds), plan, study)
     broken = []
     for number in range(plan.trials):
         torch.manual_seed(derive(derive(plan.seed, "trial", number), "network", 0))
-        broken.append(bool(one_in_two_is_broken().get_parameter("0.weight").isnan().any()))
+        broken.append(bool(broken_for_half_of_the_seeds().get_parameter("0.weight").isnan().any()))
     assert 0 < sum(broken) < len(broken)
     assert [trial.values[0] == 1.0 for trial in study.trials] == broken
+    assert [trial.user_attrs.get("diverged", False) for trial in study.trials] == broken
     assert not broken[found.trial]
 
 
-def test_a_search_in_which_everything_diverges_still_ends() -> None:
-    study = in_memory()
-    found = search_schedule(a_task(), a_plan(learning_rate=1e35), study)
+def test_search_whose_members_all_diverge_ends() -> None:
+    study = make_study()
+    found = search_schedule(make_task(), make_plan(learning_rate=1e35), study)
     assert [trial.values for trial in study.trials] == [[1.0]] * (2 * K)
-    assert found.validation_accuracy == 0
-    assert found.trial == 0
+    assert (found.validation_accuracy, found.trial, diverged_trials(study)) == (0, 0, 2 * K)
 
 
-# Sizes
+# Sampler objects
 
 
-def test_a_generation_larger_than_the_search_is_trained_as_one() -> None:
-    study, told = in_memory(), []
-    search_schedule(a_task(), a_plan(trials=3, generation=8), study, on_generation=told.append)
-    assert [done.finished for done in told] == [3]
+class HookedSampler(RandomSampler):
+    """Records the trials its hooks are called for."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.before: list[int] = []
+        self.after: list[tuple[int, TrialState, Sequence[float] | None]] = []
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        super().before_trial(study, trial)
+        self.before.append(trial.number)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        super().after_trial(study, trial, state, values)
+        self.after.append((trial.number, state, values))
 
 
-def test_a_generation_of_one_works_with_a_sampler_that_allows_it() -> None:
-    study, told = in_memory(), []
-    search_schedule(a_task(), a_plan("random", trials=3, generation=1), study, on_generation=told.append)
-    assert [done.finished for done in told] == [1, 2, 3]
+@pytest.mark.parametrize("stored", [False, True])
+def test_sampler_object_receives_every_trial_before_and_after(stored: bool, tmp_path: Path) -> None:
+    study, sampler = make_study(tmp_path / "study.db" if stored else None), HookedSampler()
+    run_generations(simulated_training(lambda _: np.full(EPOCHS, 0.5)), EPOCHS, [Search(make_plan(sampler), study)])
+    assert sampler.before == list(range(2 * K))
+    assert sampler.after == [(number, TrialState.COMPLETE, [0.5]) for number in range(2 * K)]
 
 
-def test_random_points_do_not_depend_on_the_size_of_a_generation() -> None:
-    asked = []
-    for generation in (1, 3, 8):
-        study = in_memory()
-        search_schedule(a_task(), a_plan("random", trials=4, generation=generation), study)
-        asked.append(trials(study))
-    assert asked[0] == asked[1] == asked[2]
+def test_sampler_object_of_a_resumed_search_receives_the_trials_left_running(tmp_path: Path) -> None:
+    ask(make_study(tmp_path / "study.db"), make_plan(HookedSampler()), K)
+    study, sampler = make_study(tmp_path / "study.db"), HookedSampler()
+    run_generations(
+        simulated_training(lambda _: np.full(EPOCHS, 0.5)), EPOCHS, [Search(make_plan(sampler, trials=K), study)]
+    )
+    assert [number for number, *_ in sampler.after] == list(range(K))
 
 
-@pytest.mark.parametrize("name", ["newton", "random"])
-def test_more_trials_continue_the_generations_by_number(name: str) -> None:
-    """A search of 5 in generations of 3, extended to 8, fills the second generation up and opens a third."""
-    whole, extended, told = in_memory(), in_memory(), []
-    search_schedule(a_task(), a_plan(name, trials=8), whole)
-    search_schedule(a_task(), a_plan(name, trials=5), extended)
-    search_schedule(a_task(), a_plan(name, trials=8), extended, on_generation=told.append)
-    assert [done.finished for done in told] == [6, 8]
-    assert trials(extended) == trials(whole)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("make", [lambda: QMCSampler(seed=1), lambda: NSGAIISampler(population_size=4, seed=1)])
+def test_sampler_that_stores_its_state_in_the_study_asks_equal_points_in_memory_and_in_a_file(
+    make: Any, tmp_path: Path
+) -> None:
+    studies = [make_study(), make_study(tmp_path / "study.db")]
+    for study in studies:
+        train = simulated_training(lambda member: np.full(EPOCHS, member.schedule.mean()))
+        run_generations(train, EPOCHS, [Search(make_plan(make(), TRIALS, space="coteaching"), study)])
+    assert trial_points(studies[0]) == trial_points(studies[1])
+    assert len({tuple(point.values()) for point in trial_points(studies[1])}) > TRIALS // 2
 
 
-def test_fewer_trials_than_there_are_train_nothing_and_forget_nothing() -> None:
-    study, epochs = in_memory(), []
-    found = search_schedule(a_task(), a_plan(), study)
-    again = search_schedule(a_task(), a_plan(trials=2), study, on_epoch=epochs.append)
-    assert not epochs
-    assert again.trial == found.trial
-    assert len(finished(study)) == 2 * K
+# Several searches together
 
 
-@pytest.mark.parametrize("name", ["trials", "generation"])
-@pytest.mark.parametrize("value", [0, -3])
-def test_a_plan_without_trials_or_members_is_refused(name: str, value: int) -> None:
-    with pytest.raises(InvalidInput, match=f"`{name}` must be at least 1, but got {value}"):
-        replace(a_plan(), **{name: value})
+LABELS = (None, (blobs().labels + 1) % 4, blobs(seed=5).labels)
+Alone = tuple[list[BestTrial], list[list[tuple[Any, ...]]]]
 
 
-def test_a_generation_of_one_is_refused_for_the_relaxation() -> None:
-    with pytest.raises(InvalidInput, match="`generation` must be at least 2"):
-        a_plan("newton", generation=1)
+def three_searches(studies: Sequence[optuna.Study]) -> list[Search]:
+    """Searches that differ in labels, method, sampler and length."""
+    kinds = [("newton", TRIALS, None), ("random", 2 * K + 1, JoCoR()), ("curve", TRIALS, Coteaching())]
+    return [
+        Search(make_plan(sampler, trials, seed=index), study, labels, method)
+        for index, ((sampler, trials, method), study, labels) in enumerate(zip(kinds, studies, LABELS, strict=True))
+    ]
 
 
-def test_a_method_without_a_keep_rate_is_refused_before_anything_is_asked() -> None:
-    study = in_memory()
+def assert_equal_results(found: Sequence[BestTrial], expected: Sequence[BestTrial]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert (one.trial, one.validation_accuracy) == (other.trial, other.validation_accuracy)
+        np.testing.assert_array_equal(one.point, other.point)
+        np.testing.assert_array_equal(one.schedule, other.schedule)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Alone:
+    """Each search by itself: on its labels, with its method."""
+    searches, found = three_searches([make_study() for _ in range(3)]), []
+    for search in searches:
+        own = make_task(search.method)
+        if search.labels is not None:
+            own = replace(own, train=replace(own.train, labels=search.labels))
+        found.append(search_schedule(own, search.plan, search.study))
+    return found, [trial_records(search.study) for search in searches]
+
+
+def test_searches_together_find_what_each_finds_alone_in_one_population(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    call_before_search_training(lambda _, members: sizes.append(len(members)), monkeypatch)
+    progress: list[GenerationFinished] = []
+    epochs: list[EpochFinished] = []
+    searches = three_searches([make_study() for _ in range(3)])
+    expected_epochs = epochs_left(searches, EPOCHS)
+    found = search_schedules(make_task(), searches, on_generation=progress.append, on_epoch=epochs.append)
+    assert_equal_results(found, alone[0])
+    assert [trial_records(search.study) for search in searches] == alone[1]
+    assert sizes == [3 * K, 3 * K, 2 * K + 1, 2 * K, 2 * K]  # one search ends early, with part of a generation
+    assert expected_epochs == len(epochs) == 5 * EPOCHS
+    errors = [[trial.values[0] for trial in search.study.trials] for search in searches]
+    assert progress == [
+        GenerationFinished(
+            sum(min(len(own), K * number) for own in errors),
+            2 * TRIALS + 2 * K + 1,
+            3 * K,
+            tuple(1 - min(own[: K * number]) for own in errors),
+        )
+        for number in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(("where", "after"), [("train", 3), ("tell", 4), ("ask", 7)])
+def test_searches_together_that_are_killed_continue_to_the_same_result(
+    alone: Alone, where: str, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studies = [make_study(tmp_path / f"{index}.db") for index in range(3)]
+    with monkeypatch.context() as patched:
+        kill_search(patched, where, after, studies[0])  # all three have the same name
+        with pytest.raises(Killed):
+            search_schedules(make_task(), three_searches(studies))
+    searches, epochs = three_searches(studies), []
+    left = epochs_left(searches, EPOCHS)
+    assert_equal_results(search_schedules(make_task(), searches, on_epoch=epochs.append), alone[0])
+    assert [trial_records(search.study) for search in searches] == alone[1]
+    assert left == len(epochs)
+
+
+def test_search_added_to_finished_ones_is_trained_without_them(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = three_searches([make_study() for _ in range(3)])
+    search_schedules(make_task(), searches[:2])
+    sizes: list[int] = []
+    call_before_search_training(lambda _, members: sizes.append(len(members)), monkeypatch)
+    assert_equal_results(search_schedules(make_task(), searches), alone[0])
+    assert sizes == 5 * [K]
+
+
+def test_method_without_a_keep_rate_is_refused_before_any_trial() -> None:
+    searches = [Search(make_plan(), make_study()), Search(make_plan(), make_study(), method=Standard())]
     with pytest.raises(InvalidInput, match=r"keep rate.*standard"):
-        search_schedule(a_task(Standard()), a_plan(), study)
-    assert not study.trials
-
-
-# Which trial is the best
-
-
-LONG = 40
-"""Epochs, for curves that differ."""
-
-
-def scored(schedules: Sequence[tuple[float, float, float]], errors: Sequence[float]) -> optuna.Study:
-    """Make a study of schedules of Co-teaching's space, given as points of the cube, with these errors."""
-    study, names = in_memory(), SPACES["coteaching"].names
-    for point, error in zip(schedules, errors, strict=True):
-        params = dict(zip(names, point, strict=True))
-        distributions = {name: FloatDistribution(0.0, 1.0) for name in names}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=error))
-    return study
-
-
-GOOD = [(0.50 + 0.002 * step, 0.3, 0.4) for step in range(6)]
-BAD = [(0.10 + 0.002 * step, 0.3, 0.4) for step in range(6)]
-"""Curves next to each other: about half is dropped, or about a tenth."""
-GOOD_ERRORS = [0.21, 0.20, 0.22, 0.21, 0.20, 0.21]
-BAD_ERRORS = [0.40, 0.41, 0.40, 0.18, 0.42, 0.39]  # with one lucky training
-
-
-@pytest.mark.parametrize("missing", [0, 1, 2])
-def test_a_lucky_trial_among_bad_neighbours_is_chosen_only_while_trials_are_few(missing: int) -> None:
-    points, errors = BAD + GOOD[missing:], BAD_ERRORS + GOOD_ERRORS[missing:]
-    study = scored(points, errors)
-    found = best(study, SPACES["coteaching"], LONG)
-    if len(points) < 12:
-        assert found.trial == 3
-    else:
-        assert found.trial in range(6, 12)
-    assert found.validation_accuracy == 1 - errors[found.trial]  # what was seen, not what is expected
-    assert found.point.tolist() == list(points[found.trial])
-    np.testing.assert_array_equal(found.schedule, SPACES["coteaching"].decode(found.point[None], LONG)[0])
-
-
-def test_a_trial_that_is_good_for_a_reason_is_chosen_among_many_too() -> None:
-    study = scored(BAD + GOOD, [0.4] * 6 + [0.3, 0.2, 0.1, 0.2, 0.3, 0.3])
-    assert best(study, SPACES["coteaching"], LONG).trial in range(6, 12)
-    spread = [(0.05 + 0.06 * step, 0.3, 0.4) for step in range(14)]
-    study = scored(spread, [0.1 + 0.05 * abs(step - 8) for step in range(14)])
-    assert best(study, SPACES["coteaching"], LONG).trial in (7, 8, 9)
-
-
-@pytest.mark.parametrize("count", [4, 14])
-def test_trials_that_are_only_running_or_failed_are_never_the_best(count: int) -> None:
-    study, plan = in_memory(), a_plan("random", count)
-    asked = loop.ask(study, plan, count)
-    study.tell(0, state=TrialState.FAIL)
-    for trial in asked[2:]:
-        study.tell(trial.number, 0.5 - 0.01 * trial.number)
-    assert best(study, plan.space, LONG).trial >= 2
-
-
-@pytest.mark.parametrize("count", [3, 12, 20])
-def test_of_trials_that_are_all_alike_the_first_is_the_best(count: int) -> None:
-    study, plan = in_memory(), a_plan("random", count)
-    for trial in loop.ask(study, plan, count):
-        study.tell(trial.number, 1.0)  # everything diverged
-    assert best(study, plan.space, LONG).trial == 0
+        search_schedules(make_task(), searches)
+    with pytest.raises(InvalidInput, match=r"keep rate.*standard"):
+        search_schedule(make_task(Standard()), make_plan(), searches[0].study)
+    assert not any(search.study.trials for search in searches)

@@ -1,4 +1,4 @@
-"""Searches that die anywhere and return: the study holds in the end what it would have held."""
+"""A search that is killed and continued has the trials it would have had."""
 
 from __future__ import annotations
 
@@ -9,45 +9,47 @@ from typing import Any
 
 import pytest
 
-from s2e.studies import loop
-from s2e.studies.loop import finished, search_schedule
-from s2e.studies.plan import SearchPlan
-from searches import TRIALS, Death, K, a_plan, a_task, at, die, in_memory, points, quiet, trials
+from s2e.studies import SearchPlan, finished_trials, search_schedule
+from s2e.studies.loop import ask
+from searches import (
+    TRIALS,
+    K,
+    Killed,
+    kill_search,
+    make_plan,
+    make_study,
+    make_task,
+    trial_points,
+    trial_records,
+)
 
-_quiet = pytest.fixture(quiet, autouse=True)
+MOMENTS = [("train", 0), ("tell", 0), ("tell", 2), ("ask", 0), ("ask", 2)]
+SPACE_OF = {"newton": "s2e", "tpe": "coteaching", "cmaes": "s2e"}
 
 
-# Death and return
-
-
-PLACES = [("train", 0), *(("tell", after) for after in range(K)), *(("ask", after) for after in range(K))]
-RESUMED = {"newton": "s2e", "random": "coteaching", "tpe": "coteaching", "cmaes": "s2e", "curve": "coteaching"}
-"""Samplers and the spaces they search here: the large one where its simplex matters, elsewhere the quick one."""
-
-
-@pytest.fixture(scope="module", params=RESUMED)
-def resumed(request: pytest.FixtureRequest) -> SearchPlan:
-    return a_plan(request.param, TRIALS, space=RESUMED[request.param])
+@pytest.fixture(scope="module", params=SPACE_OF)
+def plan(request: pytest.FixtureRequest) -> SearchPlan:
+    return make_plan(request.param, TRIALS, space=SPACE_OF[request.param])
 
 
 @pytest.fixture(scope="module")
-def begun(resumed: SearchPlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def begun(plan: SearchPlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study of a search up to its last generation."""
     path = tmp_path_factory.mktemp("begun") / "study.db"
-    search_schedule(a_task(), replace(resumed, trials=TRIALS - K), at(path))
+    search_schedule(make_task(), replace(plan, trials=TRIALS - K), make_study(path))
     return path
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(resumed: SearchPlan) -> list[tuple[Any, ...]]:
-    study = in_memory()
-    search_schedule(a_task(), resumed, study)
-    return trials(study)
+def uninterrupted(plan: SearchPlan) -> list[tuple[Any, ...]]:
+    study = make_study()
+    search_schedule(make_task(), plan, study)
+    return trial_records(study)
 
 
-@pytest.mark.parametrize(("where", "after"), PLACES, ids=lambda value: str(value))
-def test_a_generation_that_dies_anywhere_gives_the_trials_it_would_have_given(
-    resumed: SearchPlan,
+@pytest.mark.parametrize(("where", "after"), MOMENTS)
+def test_generation_killed_at_any_moment_has_the_same_trials(
+    plan: SearchPlan,
     begun: Path,
     uninterrupted: list[tuple[Any, ...]],
     where: str,
@@ -56,56 +58,54 @@ def test_a_generation_that_dies_anywhere_gives_the_trials_it_would_have_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copy = shutil.copy(begun, tmp_path)
-    study = at(copy)
+    study = make_study(copy)
     with monkeypatch.context() as patched:
-        die(patched, where, after, study)
-        with pytest.raises(Death):
-            search_schedule(a_task(), resumed, study)
-    reopened = at(copy)
+        kill_search(patched, where, after, study)
+        with pytest.raises(Killed):
+            search_schedule(make_task(), plan, study)
+    reopened = make_study(copy)
     states = [trial.state.name for trial in reopened.trials[TRIALS - K :]]
     expected = {"train": K * ["RUNNING"], "ask": after * ["RUNNING"]}
     expected["tell"] = after * ["COMPLETE"] + (K - after) * ["RUNNING"]
     assert states == expected[where]
 
-    search_schedule(a_task(), resumed, reopened)
-    assert trials(reopened) == uninterrupted
+    search_schedule(make_task(), plan, reopened)
+    assert trial_records(reopened) == uninterrupted
 
 
 @pytest.mark.parametrize("where", ["tell", "ask"])
-def test_a_search_that_dies_after_every_single_trial_gives_the_trials_it_would_have_given(
-    resumed: SearchPlan,
-    uninterrupted: list[tuple[Any, ...]],
-    where: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_search_killed_after_every_trial_has_the_same_trials(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, deaths = at(tmp_path / "study.db"), 0
-    while len(finished(study)) < TRIALS:
+    plan, whole = make_plan("newton", TRIALS), make_study()
+    search_schedule(make_task(), plan, whole)
+    study, kills = make_study(tmp_path / "study.db"), 0
+    while len(finished_trials(study)) < TRIALS:
         with monkeypatch.context() as patched:
-            die(patched, where, 1, study)
+            kill_search(patched, where, 1, study)
             try:
-                search_schedule(a_task(), resumed, study)
-            except Death:
-                deaths += 1
-    assert deaths == TRIALS - 1
-    assert trials(study) == uninterrupted
+                search_schedule(make_task(), plan, study)
+            except Killed:
+                kills += 1
+    assert kills == TRIALS - 1
+    assert trial_records(study) == trial_records(whole)
 
 
-def test_a_point_is_written_to_the_study_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, plan = at(tmp_path / "study.db"), a_plan()
-    die(monkeypatch, "ask", 2, study)
-    with pytest.raises(Death):
-        loop.ask(study, plan, K)
-    assert [set(params) for params in points(at(tmp_path / "study.db"))] == 2 * [set(plan.space.names)]
+def test_trial_is_written_with_all_parameters_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, plan = make_study(tmp_path / "study.db"), make_plan()
+    kill_search(monkeypatch, "ask", 2, study)
+    with pytest.raises(Killed):
+        ask(study, plan, K)
+    assert [set(params) for params in trial_points(make_study(tmp_path / "study.db"))] == 2 * [set(plan.space.names)]
 
 
-def test_an_extended_search_first_trains_what_a_dead_process_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, study, told = in_memory(), in_memory(), []
-    search_schedule(a_task(), a_plan(trials=8), whole)
+def test_extended_search_first_trains_the_trials_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, study, progress = make_study(), make_study(), []
+    search_schedule(make_task(), make_plan(trials=8), whole)
     with monkeypatch.context() as patched:
-        die(patched, "tell", 4, study)
-        with pytest.raises(Death):
-            search_schedule(a_task(), a_plan(trials=5), study)
-    search_schedule(a_task(), a_plan(trials=8), study, on_generation=told.append)
-    assert [done.finished for done in told] == [6, 8]
-    assert trials(study) == trials(whole)
+        kill_search(patched, "tell", 4, study)
+        with pytest.raises(Killed):
+            search_schedule(make_task(), make_plan(trials=5), study)
+    search_schedule(make_task(), make_plan(trials=8), study, on_generation=progress.append)
+    assert [done.finished for done in progress] == [6, 8]
+    assert trial_records(study) == trial_records(whole)

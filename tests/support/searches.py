@@ -1,101 +1,131 @@
-"""Small searches: their tasks, plans and studies, and their death at a chosen moment."""
+"""Small searches: tasks, plans, studies, and processes killed at a chosen moment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from torch import nn
 
-from populations import train_searches_by
-from s2e.engine.task import Task
+from populations import replace_search_trainer
+from s2e.engine.curves import Curves
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.training import train_population
 from s2e.methods import MentorNet, Method
-from s2e.samplers import algorithm
-from s2e.schedules.spaces import SPACES
-from s2e.studies.plan import SearchPlan
-from s2e.studies.storage import open_study
+from s2e.studies import SearchPlan, Stop, open_study
 from small_tasks import blobs, small_mlp, task
 
 EPOCHS = 2
-SAMPLERS = ("newton", "natural", "gradient", "curve", "random", "tpe", "gp", "cmaes")
 K = 3
 TRIALS = 5 * K
-"""Enough for the samplers with a start-up of their own (10 or 12 trials) to have left it in the last generation."""
-
-
-def a_task(method: Method | None = None, network: Callable[[], nn.Module] = small_mlp, **changes: object) -> Task:
-    evaluate = {"valid": blobs(96, wrong=0.0, seed=1)}
-    return task(
-        blobs(), method or MentorNet(), network=network, evaluate=evaluate, epochs=EPOCHS, batch_size=64, **changes
-    )
-
-
-def a_plan(
-    name: str = "newton", trials: int = 2 * K, generation: int = K, *, space: str = "s2e", **changes: Any
-) -> SearchPlan:
-    family = SPACES[space]
-    build = algorithm(name, family, EPOCHS, generation)
-    return SearchPlan(family, build, trials, generation, **{"learning_rate": 1e-2, **changes})
-
-
-def in_memory() -> optuna.Study:
-    return open_study(None, "search", {})
-
-
-def at(path: Path) -> optuna.Study:
-    """Open the study in this file as a new process would."""
-    return open_study(f"sqlite:///{path}", "search", {})
-
-
-def trials(study: optuna.Study) -> list[tuple[Any, ...]]:
-    """Everything about the trials but their times."""
-    return [(t.number, t.params, t.values, t.user_attrs, t.state) for t in study.get_trials()]
-
-
-def points(study: optuna.Study) -> list[dict[str, float]]:
-    return [trial.params for trial in study.get_trials()]
+"""Enough for samplers with a start-up of 10 or 12 trials to have left it in the last generation."""
 
 
 def quiet() -> Iterator[None]:
+    """Let Optuna log errors only; the body of a fixture."""
     before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     yield
     optuna.logging.set_verbosity(before)
 
 
-class Death(BaseException):
-    """The end of a process, at a chosen moment."""
+def make_task(method: Method | None = None, network: Callable[[], nn.Module] = small_mlp, **changes: Any) -> Task:
+    evaluate = {"valid": blobs(96, wrong=0.0, seed=1)}
+    return task(
+        blobs(),
+        method or MentorNet(),
+        network=network,
+        **{"evaluate": evaluate, "epochs": EPOCHS, "batch_size": 64, **changes},
+    )
 
 
-def dying(call: Callable[..., Any], after: int, counts: Callable[..., bool]) -> Callable[..., Any]:
-    """Wrap a function so that the process dies instead of the call that follows `after` of those that count."""
-    made = 0
+def make_plan(
+    sampler: str | optuna.samplers.BaseSampler = "newton",
+    trials: int = 2 * K,
+    generation_size: int = K,
+    *,
+    space: str = "s2e",
+    epochs: int = EPOCHS,
+    seed: int = 0,
+    learning_rate: float = 1e-2,
+) -> SearchPlan:
+    return SearchPlan.named(
+        space,
+        sampler,
+        epochs=epochs,
+        trials=trials,
+        generation_size=generation_size,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
 
-    def wrapped(*arguments: Any, **named: Any) -> Any:
-        nonlocal made
-        if counts(*arguments):
-            if made == after:
-                raise Death
-            made += 1
-        return call(*arguments, **named)
 
-    return wrapped
+def make_study(path: Path | None = None, name: str = "search") -> optuna.Study:
+    """Open the study in this file as a new process would; without a file, a new one in memory."""
+    return open_study(None if path is None else f"sqlite:///{path}", name, {})
 
 
-def die(monkeypatch: pytest.MonkeyPatch, where: str, after: int, study: optuna.Study) -> None:
-    """Make the search die in training, between two tells or between two asks."""
+def trial_records(study: optuna.Study) -> list[tuple[Any, ...]]:
+    """Everything about the trials except their times."""
+    return [
+        (t.number, t.state, t.params, t.values, t.intermediate_values, t.user_attrs, t.system_attrs)
+        for t in study.get_trials()
+    ]
 
-    def is_real(told: optuna.Study, *_: Any) -> bool:
-        kept = type(told._storage) is type(study._storage)  # and not the draft in memory that samplers work on
-        return kept and told.study_name == study.study_name
+
+def trial_points(study: optuna.Study) -> list[dict[str, float]]:
+    return [trial.params for trial in study.get_trials(deepcopy=False)]
+
+
+def simulated_training(accuracy_of: Callable[[Member], np.ndarray]) -> Callable[[Sequence[Member], Stop], Curves]:
+    """Train nothing: each member has these accuracies (T,) until it is stopped."""
+
+    def train(members: Sequence[Member], stop: Stop) -> Curves:
+        accuracy = np.stack([accuracy_of(member) for member in members])  # (P, T)
+        epochs = accuracy.shape[1]
+        curves = Curves.empty(len(members), epochs, [VALIDATION])
+        training = np.ones(len(members), dtype=bool)
+        for epoch in range(1, epochs + 1):
+            curves.accuracy[VALIDATION][training, epoch - 1] = accuracy[training, epoch - 1]
+            curves.epochs[training] = epoch
+            training[list(stop(EpochFinished(epoch, epochs, tuple(range(len(members))), len(members), curves)))] = False
+        return curves
+
+    return train
+
+
+class Killed(BaseException):
+    """The end of a process at a chosen moment."""
+
+
+def kill_search(monkeypatch: pytest.MonkeyPatch, where: str, after: int, study: optuna.Study) -> None:
+    """Kill the search instead of its next training ("train"), tell or ask, after this many of them."""
+
+    def is_stored(told: optuna.Study, *_: Any) -> bool:
+        stored = type(told._storage) is type(study._storage)  # not the copy in memory that samplers use
+        return stored and told.study_name == study.study_name
 
     if where == "train":
-        train_searches_by(dying(train_population, after, lambda *_: True), monkeypatch)
+        replace_search_trainer(_killed_after(after, train_population, lambda *_: True), monkeypatch)
     elif where == "tell":
-        monkeypatch.setattr(optuna.Study, "tell", dying(optuna.Study.tell, after, is_real))
+        monkeypatch.setattr(optuna.Study, "tell", _killed_after(after, optuna.Study.tell, is_stored))
     else:
-        monkeypatch.setattr(optuna.Study, "add_trial", dying(optuna.Study.add_trial, after, is_real))
+        monkeypatch.setattr(optuna.Study, "add_trial", _killed_after(after, optuna.Study.add_trial, is_stored))
+
+
+def _killed_after(count: int, function: Callable[..., Any], counts: Callable[..., bool]) -> Callable[..., Any]:
+    calls = 0
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        if counts(*arguments):
+            if calls == count:
+                raise Killed
+            calls += 1
+        return function(*arguments, **named)
+
+    return wrapped

@@ -1,11 +1,11 @@
-"""Studies on a disk that need not survive a power cut."""
+"""Studies on a disk that need not survive a power failure."""
 
 from __future__ import annotations
 
 import sqlite3
 
 
-def trust_the_machine(connection: object, _: object) -> None:
-    """Do not wait for the disk: processes die here, the machine does not, and waiting is much of the time it takes."""
+def skip_disk_sync(connection: object, _: object) -> None:
+    """Let SQLite not wait for the disk: tests kill processes, not the machine."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")

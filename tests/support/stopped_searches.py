@@ -1,4 +1,4 @@
-"""What tests of stopped and continued searches share: a search, and what makes two runs the same."""
+"""A search for tests that stop and resume it, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from command_line import s2e
 from s2e.runs.directory import Run
 
 TRIALS = 8
-EPOCHS = 40  # long enough that a run cannot end before it is stopped
-SEARCH = ["digits", "--noise", "pair:0.45", "--sampler", "newton", "--trials", str(TRIALS), "--generation", "4"]
+EPOCHS = 40  # enough that a run does not end before it is stopped
+SEARCH = ["digits", "--noise", "pair:0.45", "--sampler", "newton", "--trials", str(TRIALS), "--generation-size", "4"]
 SEARCH += ["--epochs", str(EPOCHS), "--restarts", "1", "--no-baselines"]
-SHORT_SEARCH = [*SEARCH, "--trials", "4", "--generation", "2", "--epochs", "1"]
-PATIENCE_S = 60
+SHORT_SEARCH = [*SEARCH, "--trials", "4", "--generation-size", "2", "--epochs", "1"]
+TIMEOUT_S = 60
 
 
 def finish(path: Path) -> Result:
-    """Continue a run to its end."""
+    """Resume a run to its end."""
     done = s2e("search", "--resume", "--out", str(path))
     assert done.exit_code == 0, done.stderr
     return done
@@ -56,5 +56,5 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert {entry.name for entry in one.iterdir()} == {entry.name for entry in other.iterdir()}
 
 
-def continued_by(path: Path) -> str:
+def resume_message(path: Path) -> str:
     return f"s2e: interrupted; continue with: s2e search --resume --out {path}"

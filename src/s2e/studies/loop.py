@@ -26,7 +26,7 @@ from s2e.errors import InvalidInput
 from s2e.methods import Need
 from s2e.samplers import complete_trials
 from s2e.seeds import derive
-from s2e.studies.optuna_internals import is_in_memory, running_trial, set_study_attributes, study_attributes
+from s2e.studies.optuna_internals import is_in_memory, set_study_attributes, set_user_attribute, study_attributes
 from s2e.studies.plan import Search, SearchPlan
 from s2e.studies.pruning import GenerationPruner
 from s2e.studies.selection import BestTrial, best_trial
@@ -222,12 +222,11 @@ def _tell(search: Search, trials: Sequence[FrozenTrial], curves: Curves, pruner:
         trained = int(curves.epochs[member])
         if pruner is not None:
             pruner.write_reports(member)
-        running = running_trial(study, trial)
         for evaluated, accuracy in curves.accuracy.items():
             by_epoch = [round(float(value), 6) for value in accuracy[member, :trained]]
-            running.set_user_attr(accuracy_attribute(evaluated), by_epoch)
+            set_user_attribute(study, trial, accuracy_attribute(evaluated), by_epoch)
         if curves.diverged[member]:
-            running.set_user_attr(DIVERGED, True)
+            set_user_attribute(study, trial, DIVERGED, True)
         study.sampler = _sampler(search.plan, trial.number)  # its `after_trial` is called
         if trained < epochs:
             study.tell(trial.number, state=TrialState.PRUNED)

@@ -27,9 +27,22 @@ def is_in_memory(study: optuna.Study) -> bool:
     return isinstance(study._storage, InMemoryStorage)
 
 
-def running_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
-    """Return a running trial of the study such that values can be reported and attributes set."""
-    return optuna.Trial(study, trial._trial_id)
+# `optuna.Trial` has public methods for the next three, but creating one calls `before_trial` of the study's sampler.
+
+
+def set_user_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
+    """Set a user attribute of a running trial."""
+    study._storage.set_trial_user_attr(trial._trial_id, key, value)
+
+
+def set_system_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
+    """Set a system attribute of a running trial."""
+    study._storage.set_trial_system_attr(trial._trial_id, key, value)
+
+
+def report(study: optuna.Study, trial: FrozenTrial, value: float, step: int) -> None:
+    """Report an intermediate value of a running trial."""
+    study._storage.set_trial_intermediate_value(trial._trial_id, step, value)
 
 
 def insert_trial(study: optuna.Study, trial: FrozenTrial) -> None:
@@ -40,11 +53,6 @@ def insert_trial(study: optuna.Study, trial: FrozenTrial) -> None:
 def pruner_attributes(trial: FrozenTrial) -> dict[str, Any]:
     """Return the system attributes that Optuna's pruners have set."""
     return {key: value for key, value in trial.system_attrs.items() if key.startswith(PRUNER_PREFIX)}
-
-
-def set_system_attribute(trial: optuna.Trial, key: str, value: Any) -> None:
-    """Set a system attribute of a running trial."""
-    trial.study._storage.set_trial_system_attr(trial._trial_id, key, value)
 
 
 def study_attributes(study: optuna.Study) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 
 from s2e.engine.curves import Curves
 from s2e.engine.task import VALIDATION
-from s2e.studies.optuna_internals import pruner_attributes, running_trial, set_system_attribute
+from s2e.studies.optuna_internals import pruner_attributes, report, set_system_attribute
 from s2e.studies.studies import copy_in_memory
 
 
@@ -53,20 +53,18 @@ class GenerationPruner:
         errors = 1.0 - np.where(curves.diverged, 0.0, np.nan_to_num(curves.accuracy[VALIDATION][:, epoch - 1]))
         stopped = []
         for row, member in sorted(enumerate(members), key=lambda each: each[1]):
-            running = running_trial(self._copy, self._copied_trial(member))
-            running.report(float(errors[row]), epoch)
-            if running.should_prune():
+            report(self._copy, self._copied_trial(member), float(errors[row]), epoch)
+            if self._copy.pruner.prune(self._copy, self._copied_trial(member)):
                 stopped.append(member)
         return stopped
 
     def write_reports(self, member: int) -> None:
         """Write the reports of a member and the pruner's attributes to its trial in the study."""
-        copied = self._copied_trial(member)
-        running = running_trial(self._study, self._trials[member])
+        copied, trial = self._copied_trial(member), self._trials[member]
         for epoch, error in copied.intermediate_values.items():
-            running.report(error, epoch)
+            report(self._study, trial, error, epoch)
         for key, value in pruner_attributes(copied).items():
-            set_system_attribute(running, key, value)
+            set_system_attribute(self._study, trial, key, value)
 
     def _copied_trial(self, member: int) -> FrozenTrial:
         return self._copy.get_trials(deepcopy=False)[self._trials[member].number]
