@@ -15,7 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from s2e.data.samples import LabelledData
-from small_studies import trust_the_machine
+from small_studies import skip_disk_sync
 from small_tasks import blobs
 
 # Operations on tiny tensors do not gain from threads, slow down on a busy machine, and round by the number of threads.
@@ -33,11 +33,11 @@ def _fast_session() -> Iterator[None]:
     """Spend no time on durable databases, repeated migrations and garbage collection of imported modules."""
     gc.collect()
     gc.freeze()
-    event.listen(Engine, "connect", trust_the_machine)
+    event.listen(Engine, "connect", skip_disk_sync)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pyfiles, "load_module_py", load_migrations_once(pyfiles.load_module_py))
         yield
-    event.remove(Engine, "connect", trust_the_machine)
+    event.remove(Engine, "connect", skip_disk_sync)
 
 
 def load_migrations_once(load: Callable[[str, Path], ModuleType]) -> Callable[[str, Path], ModuleType]:

@@ -1,4 +1,4 @@
-"""Batches of inputs on the device, from one tensor with all inputs there, or streamed from the host if that is too large.
+"""Batches of inputs on the device: gathered from all inputs there, or streamed from the host if they are too large.
 
 A batch source receives the order of an epoch and then returns batch after batch. `batch()` can be captured in a CUDA
 graph: it reads only tensors whose addresses never change.
