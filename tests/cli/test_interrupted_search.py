@@ -1,4 +1,4 @@
-"""Searches that are interrupted at the worst moments, in real processes: one line, and nothing is lost."""
+"""Searches that are interrupted in the middle of a write or an import: one line is printed, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from command_line import ENVIRONMENT, s2e
-from stopped_searches import PATIENCE_S, SEARCH, SHORT_SEARCH, assert_same_run, continued_by, finish
+from stopped_searches import SEARCH, SHORT_SEARCH, TIMEOUT_S, assert_same_run, finish, resume_message
+
+pytestmark = pytest.mark.slow
 
 LOADED_FOR_A_SEARCH = "s2e.workflows.search pandas sklearn.datasets alembic.command"
 """What is imported before every call is watched, since imports take several times as long when they are."""
@@ -64,7 +66,7 @@ Ended = subprocess.CompletedProcess[str]
 
 
 class CtrlC:
-    """Runs s2e, by a module as `python -m s2e` does, and has Ctrl-C pressed at some point."""
+    """Runs s2e in a process and presses Ctrl-C at some point."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -80,7 +82,7 @@ class CtrlC:
     def _run(self, *arguments: str) -> Ended:
         command = [sys.executable, "-m", *arguments]
         return subprocess.run(
-            command, cwd=self._folder, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE_S
+            command, cwd=self._folder, capture_output=True, text=True, env=ENVIRONMENT, timeout=TIMEOUT_S
         )
 
 
@@ -101,7 +103,7 @@ WRITES = [  # and what becomes of a KeyboardInterrupt there:
     "set_trial_state_values > _flush > commit > close > values",  # SQLAlchemy raises another error, Optuna a third
     "set_trial_state_values > _do_commit",  # SQLAlchemy raises an AssertionError instead
     "set_trial_state_values > _finalize_fairy > _reset",  # SQLAlchemy logs it with a traceback
-    "set_trial_state_values > _cleanup",  # it is dropped: this is called back by a weak reference
+    "set_trial_state_values > _cleanup",  # dropped: called by a weak reference
     "write_arrays > _write > fsync",
 ]
 
@@ -121,12 +123,12 @@ def interrupted_writes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tu
 
 
 @pytest.mark.parametrize("where", WRITES)
-def test_a_search_interrupted_in_the_middle_of_a_write_can_be_continued(
+def test_a_search_interrupted_during_a_write_can_be_resumed(
     interrupted_writes: dict[str, tuple[Path, Ended]], never_interrupted: Path, where: str
 ) -> None:
     path, interrupted = interrupted_writes[where]
     *progress, last = interrupted.stderr.splitlines()
-    assert (interrupted.returncode, last) == (130, continued_by(path))
+    assert (interrupted.returncode, last) == (130, resume_message(path))
     assert all(line.startswith(("search: ", "generation ", "final training: ")) for line in progress)
     finish(path)
     assert_same_run(path, never_interrupted)
@@ -135,24 +137,24 @@ def test_a_search_interrupted_in_the_middle_of_a_write_can_be_continued(
 @pytest.mark.parametrize(
     "where",
     [
-        "get_command",  # before typer minds exceptions
-        "parse_args",  # typer exits without a word
-        "search > cb",  # it is dropped: this is what a weak reference to the lock of an import calls back
-        "search > namedtuple > <module>",  # in text that is evaluated: Python kills itself when it ends, come what may
+        "get_command",  # before typer handles exceptions
+        "parse_args",  # typer exits silently
+        "search > cb",  # dropped: called by a weak reference to an import lock
+        "search > namedtuple > <module>",  # in text that is evaluated: Python ends by the signal in any case
     ],
 )
-def test_a_search_interrupted_as_it_starts_says_so_in_one_line(ctrl_c: CtrlC, tmp_path: Path, where: str) -> None:
+def test_an_interruption_at_the_start_prints_one_line(ctrl_c: CtrlC, tmp_path: Path, where: str) -> None:
     interrupted = ctrl_c.within(where, "search", *SHORT_SEARCH, "--out", str(tmp_path / "run"))
     assert (interrupted.returncode, interrupted.stderr) == (130, "s2e: interrupted\n")
     assert not (tmp_path / "run").exists()
 
 
-def test_an_interrupt_after_all_is_done_changes_nothing(ctrl_c: CtrlC) -> None:
+def test_an_interruption_after_the_end_changes_nothing(ctrl_c: CtrlC) -> None:
     done = ctrl_c.as_python_ends("datasets")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_interrupt_that_is_ignored_stays_ignored(ctrl_c: CtrlC) -> None:
+def test_an_ignored_interruption_stays_ignored(ctrl_c: CtrlC) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # processes started now ignore it, as behind an & in a script
     try:
         listed = ctrl_c.within("available", "datasets")
@@ -161,7 +163,7 @@ def test_an_interrupt_that_is_ignored_stays_ignored(ctrl_c: CtrlC) -> None:
     assert (listed.returncode, listed.stderr) == (0, "")
 
 
-def test_on_a_terminal_an_interrupt_is_told_below_the_bar_and_shows_the_cursor(tmp_path: Path) -> None:
+def test_on_a_terminal_the_line_is_below_the_bar_and_the_cursor_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "run"
     ours, its = pty.openpty()
     command = [sys.executable, "-m", "s2e", "search", *SEARCH, "--out", str(path)]
@@ -171,8 +173,8 @@ def test_on_a_terminal_an_interrupt_is_told_below_the_bar_and_shows_the_cursor(t
     while b"generation 1/2" not in shown:
         shown += os.read(ours, 4096)
     process.send_signal(signal.SIGINT)
-    while not shown.endswith(continued_by(path).encode() + b"\r\n"):
+    while not shown.endswith(resume_message(path).encode() + b"\r\n"):
         shown += os.read(ours, 4096)  # fails when nothing more can come
-    assert process.wait(PATIENCE_S) == 130
+    assert process.wait(TIMEOUT_S) == 130
     os.close(ours)
     assert shown.rindex(b"\x1b[?25h\r\ns2e: interrupted") > shown.rindex(b"\x1b[?25l")
