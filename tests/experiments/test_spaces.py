@@ -18,7 +18,7 @@ import optuna
 import pytest
 
 from command_line import s2e
-from populations import train_searches_by
+from populations import replace_search_trainer
 from s2e.data import loading
 from s2e.data.preparing import DataOptions, corrupt_and_split
 from s2e.engine.task import Member, Task, Trained
@@ -31,7 +31,7 @@ from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
 from s2e.schedules.spaces import SPACES
 from s2e.seeds import derive
-from s2e.studies.loop import Found, search_schedule
+from s2e.studies import BestTrial, search_schedule
 from s2e.studies.plan import SearchPlan
 from s2e.workflows.bench import TEST, TrainingOptions, task_of
 from space_runs import (
@@ -47,7 +47,7 @@ from space_runs import (
     study,
     table,
 )
-from watches import Log
+from listeners import Log
 
 SINGLES = [f"single-{i}" for i in (1, 2, 3, 4)]
 PATIENCE_S = 60
@@ -85,7 +85,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 
         return record
 
-    train_searches_by(recording("search"), monkeypatch)
+    replace_search_trainer(recording("search"), monkeypatch)
     monkeypatch.setattr(spaces, "train_population", recording("final"))
     return seen
 
@@ -93,12 +93,12 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 # --------------------------------------------------------------------------------------------------- what is computed
 
 
-def alone(data: str, noise: str, space: str) -> tuple[Found, list[Any]]:
+def alone(data: str, noise: str, space: str) -> tuple[BestTrial, list[Any]]:
     """Search one space on data with one noise, apart from all others, then train what was found one seed at a time."""
     source = loading.load(data, Path("data"))
     prepared = corrupt_and_split(source, DataOptions(data, noise, "clean", None, 5), Path("data"))
     task = task_of(TrainingOptions(data, seed=5, epochs=3, batch_size=32), prepared, "cpu")
-    plan = SearchPlan.named(space, "random", epochs=3, trials=3, generation=3, learning_rate=2e-3, seed=5)
+    plan = SearchPlan.named(space, "random", epochs=3, trials=3, generation_size=3, learning_rate=2e-3, seed=5)
     found = search_schedule(task, plan, optuna.create_study(direction="minimize"))
     seed = derive(5, "final")
     final = replace(task, evaluate={TEST: source.test}, seed=derive(seed, "batches"))

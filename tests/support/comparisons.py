@@ -1,4 +1,4 @@
-"""Small comparisons: their data, their options, what they leave, and each of their trainings alone."""
+"""Small comparisons, the populations they train, and the same members trained alone."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ import numpy as np
 import optuna
 import pytest
 
-from populations import train_searches_by
+from listeners import Log
+from populations import replace_search_trainer
 from s2e.data import loading
-from s2e.data.preparing import DataOptions, Prepared, corrupt_and_split
+from s2e.data.preparing import Prepared, corrupt_and_split
 from s2e.engine import two_stage
 from s2e.engine.task import Member, Task, Trained
 from s2e.engine.training import train_population
-from s2e.engine.two_stage import train_in_stages
+from s2e.engine.two_stage import train_in_two_stages
 from s2e.methods import METHODS
 from s2e.networks.factories import reference_network
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
 from s2e.seeds import derive
+from s2e.specs import CompareOptions, DataSpec
 from s2e.workflows import compare as comparison
-from s2e.workflows.compare import CompareOptions, compare
+from s2e.workflows.compare import compare
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome
+from small_runs import options_of
 from small_tasks import blobs
-from watches import Log
 
 EPOCHS, BATCH, RATE = 4, 32, 1e-2
 NOISES = ("pair:0.4", "symmetric:0.3")
-WHOLE: dict[str, Any] = {"noises": NOISES, "space": "s2e", "trials": 4, "generation": 2}
 KEEP_RATE = ("mentornet", "coteaching", "coteaching+", "jocor")
+"""Methods with a keep rate."""
 
 
 def without_figures() -> Iterator[None]:
-    """Draw no figures, which are tested elsewhere, and keep Optuna quiet."""
+    """Draw no figures, which have their own tests, and let Optuna log warnings only."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with pytest.MonkeyPatch.context() as patched:
@@ -48,37 +50,31 @@ def without_figures() -> Iterator[None]:
 
 
 def save(path: Path, **changes: Any) -> str:
-    """Write clusters with right labels and a test part, with some arrays replaced, added or (None) left out."""
+    """Write clusters with correct labels and a test part; arrays are replaced, added, or (None) omitted."""
     data, unseen = blobs(), blobs(96, wrong=0.0, seed=2)
     arrays = {"x_train": data.inputs, "y_train": data.clean_labels, "x_test": unseen.inputs, "y_test": unseen.labels}
     np.savez(path, **{name: array for name, array in {**arrays, **changes}.items() if array is not None})
     return str(path)
 
 
-def right_labels(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Data for benchmarks: right labels, to which noise is added."""
-    return save(tmp_path_factory.mktemp("data") / "right.npz")
+def correct_labels(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Data of a benchmark: correct labels, to which noise is added."""
+    return save(tmp_path_factory.mktemp("data") / "correct.npz")
 
 
-def labels_of_users(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Data as users have them: some labels are wrong, nobody knows which, and there is no test part."""
+def unknown_noise(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Data of a user: an unknown share of the labels is wrong, and there is no test part."""
     return save(tmp_path_factory.mktemp("data") / "own.npz", y_train=blobs().labels, x_test=None, y_test=None)
 
 
 def options(data: str, *methods: str, **changes: Any) -> CompareOptions:
     tiny: dict[str, Any] = {"noises": NOISES[:1], "seeds": 2, "epochs": EPOCHS, "batch_size": BATCH, "trials": 2}
-    tiny |= {"generation": 1, "learning_rate": RATE, "sampler": "random", "space": "coteaching"}
-    tiny["methods"] = methods or ("all",)
-    return CompareOptions(data, **{**tiny, **changes})
+    tiny |= {"generation_size": 1, "learning_rate": RATE, "sampler": "random", "space": "coteaching"}
+    return options_of(CompareOptions, **{"data": data, **tiny, "methods": methods or ("all",), **changes})
 
 
 def compared(given: CompareOptions, path: Path, log: Log | None = None, *, resume: bool = False) -> Run:
     return compare(given, RunLocation(path), log or Log(), resume=resume)
-
-
-def result(run: Run) -> dict[str, Any]:
-    content: dict[str, Any] = run.read_json("result.json")
-    return content
 
 
 def outcomes(run: Run) -> dict[tuple[str, str, int], Outcome]:
@@ -89,47 +85,43 @@ def rows(run: Run, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO((run.path / name).read_text())))
 
 
-def files(run: Run) -> set[str]:
-    return {entry.name for entry in run.path.iterdir()}
+class Killed(BaseException):
+    """Stands for the end of a process."""
 
 
 class Trainings:
-    """Every population that is trained, and death instead of the one after so many."""
+    """Records every population that is trained; `kill_after` of them, the process is killed."""
 
-    def __init__(self, patched: pytest.MonkeyPatch, die_after: int | None = None) -> None:
+    def __init__(self, patched: pytest.MonkeyPatch, kill_after: int | None = None) -> None:
         self.members: list[list[Member]] = []
         self.tasks: list[Task] = []
 
         def train(task: Task, members: Sequence[Member], **named: Any) -> Trained:
-            if len(self.members) == die_after:
-                raise Death
+            if len(self.members) == kill_after:
+                raise Killed
             self.tasks.append(task)
             self.members.append(list(members))
             return train_population(task, members, **named)
 
         patched.setattr(two_stage, "train_population", train)
-        train_searches_by(train, patched)
+        replace_search_trainer(train, patched)
 
     @property
     def sizes(self) -> list[int]:
         return [len(members) for members in self.members]
 
 
-class Death(BaseException):
-    """The end of a process, at a chosen moment."""
+def prepared(data: str, noise: str, draw: int, *, seed: int = 0, **changes: Any) -> Prepared:
+    return corrupt_and_split(loading.load(data, Path()), DataSpec(data, **changes), noise, seed, Path(), draw=draw)
 
 
-def prepared(data: str, noise: str, draw: int, **changes: Any) -> Prepared:
-    return corrupt_and_split(loading.load(data, Path()), DataOptions(data, noise, **changes), Path(), draw=draw)
-
-
-def told_schedule(rate: float, epochs: int = EPOCHS) -> list[float]:
-    """Co-teaching's: 1 − τ·min(t/10, 1)."""
+def coteaching_schedule(rate: float, epochs: int = EPOCHS) -> list[float]:
+    """Return 1 − τ·min(t/10, 1)."""
     return [1 - rate * min(t / 10, 1) for t in range(epochs)]
 
 
-def alone(made: Prepared, name: str, draw: int, schedule: Sequence[float], *, seed: int = 0) -> Trained:
-    """Train one entrant from one seed on one noise setting, by itself."""
+def train_alone(made: Prepared, name: str, draw: int, schedule: Sequence[float], *, seed: int = 0) -> Trained:
+    """Train one entrant from one seed on one noise setting, in a population of its own."""
     splits = made.splits
     parts = {"valid": splits.valid, "test": splits.test}
     task = Task(
@@ -142,7 +134,7 @@ def alone(made: Prepared, name: str, draw: int, schedule: Sequence[float], *, se
         derive(seed, "comparison"),
         clean=splits.valid if name == "reweight" else None,
     )
-    return train_in_stages(task, [Member(np.array(schedule), derive(seed, "compared", draw), RATE)]).trained
+    return train_in_two_stages(task, [Member(np.array(schedule), derive(seed, "compared", draw), RATE)]).trained
 
 
 def assert_outcome(found: Outcome, trained: Trained, evaluated_on: str = "test") -> None:

@@ -17,7 +17,7 @@ from s2e.experiments.search_algorithms import SearchersOptions, compare_searcher
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
 from small_tasks import blobs
-from watches import Log
+from listeners import Log
 
 K = 4
 NOISES = ("pair:0.4", "symmetric:0.2")

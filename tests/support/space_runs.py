@@ -17,9 +17,9 @@ from s2e.experiments.spaces import SpacesOptions, compare_spaces
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
 from s2e.schedules.spaces import SPACES
-from s2e.studies.loop import Found
+from s2e.studies import BestTrial
 from small_tasks import blobs
-from watches import Log
+from listeners import Log
 
 TWO_NOISES = ("pair:0.4", "symmetric:0.3")
 SMALL = ["--epochs", "3", "--batch-size", "32", "--draws", "2", "--seeds", "2", "--noise", "pair:0.4"]
@@ -66,8 +66,8 @@ def study(run: Run, noise: str, space: str) -> optuna.Study:
     return optuna.load_study(study_name=f"reproduce spaces/{noise}/{space}", storage=run.storage)
 
 
-def found(accuracy: float, rate: float = 0.5) -> Found:
-    return Found(np.full(3, rate), np.zeros(4), accuracy, 0)
+def found(accuracy: float, rate: float = 0.5) -> BestTrial:
+    return BestTrial(np.full(3, rate), np.zeros(4), accuracy, 0)
 
 
 def result(**changes: Any) -> dict[str, Any]:

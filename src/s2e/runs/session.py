@@ -19,8 +19,8 @@ from s2e._version import __version__
 from s2e.errors import RunConflict, UnreadableData
 from s2e.runs.directory import CONFIG, Run
 from s2e.specs import AUTO, assemble, flatten
-from s2e.studies.storage import check_storage
-from s2e.studies.studies import open_study
+from s2e.studies import check_storage
+from s2e.studies import open_study
 
 Options = TypeVar("Options")
 
@@ -90,9 +90,9 @@ class Session(Generic[Options]):
             run = Run.create(self.location.out, config)
         else:
             run = Run.open(self.location.out)
-            changed = self._before["data_fingerprint"] != config["data_fingerprint"]
+            changed = self._stored("data_fingerprint") != config["data_fingerprint"]
             self._refuse(["the data have changed since"] if changed else [])
-            config |= {name: self._before[name] for name in ("study", "versions")}
+            config |= {name: self._stored(name) for name in ("study", "versions")}
         self._storage, self._study_name = self.location.storage or run.storage, config["study"]
         self._run = run
         with run.locked():
@@ -173,8 +173,9 @@ class Session(Generic[Options]):
 
     def _stored(self, name: str) -> Any:
         try:
-            return (self._before or {})[name]
-        except (KeyError, TypeError) as problem:
+            value = (self._before or {})[name]
+            return dict(value) if name == "options" else value
+        except (KeyError, TypeError, ValueError) as problem:
             path = str(self.location.out / CONFIG)
             raise UnreadableData(f"{path!r} is not the configuration of a run: {problem!r}.") from problem
 

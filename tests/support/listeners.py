@@ -1,18 +1,23 @@
-"""What is told how things go along."""
+"""A progress listener for tests."""
 
 from __future__ import annotations
 
 from s2e.engine.task import EpochFinished
-from s2e.studies.loop import GenerationFinished
+from s2e.studies import GenerationFinished
 
 
 class Log:
-    """A watch that remembers everything."""
+    """A progress listener that records all calls."""
 
     def __init__(self) -> None:
         self.stages: list[tuple[str, int]] = []
         self.epochs: list[EpochFinished] = []
         self.generations: list[GenerationFinished] = []
+        self.notes: list[str] = []
+
+    @property
+    def stage_names(self) -> list[str]:
+        return [name for name, _ in self.stages]
 
     def stage(self, name: str, epochs: int) -> None:
         self.stages.append((name, epochs))
@@ -23,4 +28,5 @@ class Log:
     def generation(self, done: GenerationFinished) -> None:
         self.generations.append(done)
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        self.notes.append(text)

@@ -1,0 +1,103 @@
+"""Specifications: values by name and back, defaults, and refused numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import fields, replace
+
+import pytest
+
+from s2e import methods, specs
+from s2e.errors import InvalidInput
+from s2e.specs import (
+    CompareOptions,
+    DataSpec,
+    SamplersOptions,
+    SearchOptions,
+    SearchSpec,
+    SpacesOptions,
+    TableOptions,
+    TrainingSpec,
+    TrainOptions,
+    assemble,
+    flatten,
+    leaves,
+)
+
+OPTIONS = [SearchOptions, TrainOptions, CompareOptions, SpacesOptions, SamplersOptions, TableOptions]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_assemble_inverts_flatten(options) -> None:
+    training = TrainingSpec("mlp", epochs=3, batch_size=7, learning_rate=0.25)
+    given = replace(options(), training=training, seed=9)
+    assert assemble(options, flatten(given)) == given
+    assert assemble(options, json.loads(json.dumps(flatten(given)))) == given  # lists become tuples
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_names_are_unique_across_nested_specs(options) -> None:
+    names = [leaf.name for leaf, _ in leaves(options)]
+    assert max(Counter(names).values()) == 1
+    assert set(names) == flatten(options()).keys()
+    assert getattr(options, "MUTABLE_ON_RESUME", frozenset()) <= set(names)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_leaves_have_the_defaults_and_a_help_text(options) -> None:
+    assert {leaf.name: default for leaf, default in leaves(options)} == flatten(options())
+    assert all(leaf.metadata["help"] for leaf, _ in leaves(options))
+
+
+def test_missing_values_keep_the_defaults_of_the_command() -> None:
+    assert assemble(SamplersOptions, {"seed": 3}).training.epochs == 40
+    assert assemble(SearchOptions, {"seed": 3}) == SearchOptions(seed=3)
+
+
+def test_excluded_fields_of_a_nested_spec_are_no_options() -> None:
+    assert "sampler" not in flatten(SamplersOptions())
+
+
+def test_method_names_equal_the_registries() -> None:
+    assert tuple(methods.METHODS) == specs.METHODS
+    assert tuple(methods.SEARCHABLE) == specs.SEARCHABLE_METHODS
+
+
+def test_all_bad_numbers_are_reported_in_one_error() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        TrainingSpec(epochs=0, batch_size=2.5, learning_rate=float("nan"))
+    assert str(refused.value) == (
+        "`epochs` must be an integer of at least 1, but got 0. "
+        "`batch_size` must be an integer of at least 1, but got 2.5. "
+        "`learning_rate` must be positive and finite, but got nan."
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "values"),
+    [
+        (DataSpec, {"validation_share": 1.0}),
+        (DataSpec, {"validation_share": "half"}),
+        (TrainingSpec, {"epochs": True}),
+        (TrainingSpec, {"learning_rate": float("inf")}),
+        (SearchSpec, {"trials": 0, "generation_size": "many"}),
+        (SearchOptions, {"restarts": 0}),
+        (CompareOptions, {"seeds": 0, "noise_rate": 1.0, "noises": ()}),
+        (SpacesOptions, {"draws": 0, "sets": 0, "seeds": 0, "together": 0}),
+        (SamplersOptions, {"repeats": 0, "jobs": 0}),
+        (TableOptions, {"draws": 0, "times": 0, "rounds": -1, "together": 1}),
+    ],
+)
+def test_bad_number_is_refused_by_name(spec, values) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        spec(**values)
+    for name in values:
+        assert f"`{name}`" in str(refused.value)
+
+
+def test_specs_are_immutable_and_hashable() -> None:
+    for spec in (DataSpec(), TrainingSpec(), SearchSpec(), *(options() for options in OPTIONS)):
+        assert hash(spec) == hash(replace(spec))
+        with pytest.raises(AttributeError):
+            setattr(spec, fields(spec)[0].name, None)

@@ -1,0 +1,167 @@
+"""The pipeline that every workflow calls: its parts by hand, relabelling, and the test part kept out of the search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from listeners import Log
+from populations import call_before_search_training
+from s2e.audit.relabelling import relabelled_validation
+from s2e.engine.restarts import FinalTraining
+from s2e.engine.task import VALIDATION, Task
+from s2e.errors import InvalidInput
+from s2e.methods import METHODS
+from s2e.networks.factories import default_network
+from s2e.runs.directory import Run
+from s2e.seeds import derive
+from s2e.specs import SearchSpec, TrainingSpec
+from s2e.studies import Search, SearchPlan, open_study
+from s2e.workflows.pipeline import (
+    RELABELLED,
+    SEARCHED,
+    TEST,
+    build_task,
+    check_choices,
+    find_schedules,
+    plan_for,
+    search_and_train,
+    train_final,
+)
+from s2e.workflows.run_files import network_name
+from small_tasks import blobs
+
+TRAINING = TrainingSpec(epochs=3, batch_size=32, learning_rate=1e-2)
+SEARCH = SearchSpec(space="coteaching", sampler="random", trials=4, generation_size=2)
+TRAIN, VALID, UNSEEN = blobs(), blobs(96, seed=1), blobs(96, wrong=0.0, seed=2)
+SEED = 5
+
+
+def a_task(**changes: Any) -> Task:
+    given = {"seed": SEED, "device": "cpu", **changes}
+    return build_task(TRAIN, {VALIDATION: VALID}, TRAINING, "coteaching", **given)
+
+
+def a_plan(task: Task) -> SearchPlan:
+    return plan_for(task, SEARCH, TRAINING, SEED)
+
+
+def in_memory() -> optuna.Study:
+    return open_study(None, "search", {})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.create(tmp_path / "run", {})
+
+
+def test_task_has_what_the_spec_says() -> None:
+    task = a_task()
+    assert (task.epochs, task.batch_size, task.method.name, task.device.type) == (3, 32, "coteaching", "cpu")
+    assert (task.seed, a_task(order="comparison").seed) == (derive(SEED, "batches"), derive(SEED, "comparison"))
+
+
+def test_network_is_the_given_one_or_the_default_for_the_data() -> None:
+    assert network_name("cifar10-cnn", TRAIN) == "cifar10-cnn"
+    assert network_name("auto", TRAIN) == default_network(TRAIN.sample_shape, TRAIN.classes)
+
+
+def test_task_that_cannot_be_trained_is_refused() -> None:
+    too_large = replace(TRAINING, batch_size=100_000)
+    with pytest.raises(InvalidInput, match="`batch_size` must not exceed"):
+        build_task(TRAIN, {VALIDATION: VALID}, too_large, "coteaching", seed=0, device="cpu")
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_only_methods_with_a_keep_rate_can_be_searched(name: str) -> None:
+    check_choices(TRAINING, name, "cpu")
+    if name in ("mentornet", "coteaching", "coteaching+", "jocor"):
+        check_choices(TRAINING, name, "cpu", SEARCH)
+    else:
+        with pytest.raises(InvalidInput, match=f"`method` must have a keep rate .* but got {name}"):
+            check_choices(TRAINING, name, "cpu", SEARCH)
+
+
+@pytest.mark.parametrize("validation", ["clean", "noisy"])
+def test_pipeline_equals_its_parts_by_hand(validation: str) -> None:
+    task, restarts = a_task(), 2
+    plan = a_plan(task)
+    outcome = search_and_train(task, plan, in_memory(), validation=validation, restarts=restarts, test=UNSEEN)
+    (found,), compared_on = find_schedules(task, [Search(plan, in_memory())], relabel=validation == "noisy")
+    np.testing.assert_array_equal(outcome.found.schedule, found.schedule)
+    training = FinalTraining(SEARCHED, task.method, found.schedule, restarts)
+    (expected,) = train_final(compared_on, [training], learning_rate=1e-2, seed=SEED, test=UNSEEN)
+    (selected,) = outcome.selected
+    assert selected.index == expected.index
+    for part in (VALIDATION, TEST):
+        np.testing.assert_array_equal(selected.trained.curves.accuracy[part], expected.trained.curves.accuracy[part])
+    held_out = len(VALID) if validation == "noisy" else 0
+    assert len(outcome.records["labels"]) == len(TRAIN) + held_out
+    assert outcome.validation == ("relabelled" if validation == "noisy" else "clean")
+
+
+def test_records_hold_the_given_validation_labels() -> None:
+    task = a_task()
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="noisy", restarts=1)
+    np.testing.assert_array_equal(outcome.records["labels"][len(TRAIN) :], VALID.labels)
+
+
+def test_relabelling_can_be_switched_off() -> None:
+    task, log = a_task(), Log()
+    plan = a_plan(task)
+    outcome = search_and_train(task, plan, in_memory(), validation="noisy", restarts=1, relabel=False, listener=log)
+    assert outcome.validation == "noisy"
+    assert log.stage_names == ["search", "final training"]
+
+
+def test_relabelled_labels_are_stored_and_read_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, log = a_task(), Log()
+    searches = [Search(a_plan(task), in_memory())]
+    _, first = find_schedules(task, searches, relabel=True, run=run, listener=log)
+    expected = relabelled_validation(task, learning_rate=1e-2, seed=SEED)
+    assert (expected != VALID.labels).any()
+    np.testing.assert_array_equal(first.evaluate[VALIDATION].labels, expected)
+    np.testing.assert_array_equal(run.read_arrays(RELABELLED)["labels"], expected)
+    assert log.stages[0] == ("relabelling validation", 3)
+    monkeypatch.setattr("s2e.workflows.pipeline.relabelled_validation", lambda *_, **__: pytest.fail("trained again"))
+    _, again = find_schedules(task, searches, relabel=True, run=run, listener=log)
+    np.testing.assert_array_equal(again.evaluate[VALIDATION].labels, expected)
+
+
+def test_test_part_never_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Task] = []
+    call_before_search_training(lambda task, _: seen.append(task), monkeypatch)
+    task = a_task()
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1, test=UNSEEN)
+    assert [each.evaluate.keys() for each in seen] == [{VALIDATION}] * 2
+    assert outcome.selected[0].task.evaluate.keys() == {VALIDATION, TEST}
+
+
+def test_final_training_draws_other_weights_and_batches_than_the_search() -> None:
+    task = a_task()
+    (final,) = train_final(task, [FinalTraining("x", task.method, np.ones(3))], learning_rate=1e-2, seed=SEED)
+    assert final.task.seed not in (task.seed, SEED)
+
+
+def test_schedule_is_written_before_the_final_training(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(
+        "s2e.workflows.pipeline.train_restarts", lambda *_, **__: written.append(run.read_json("schedule.json")) or []
+    )
+    task = a_task()
+    with pytest.raises(IndexError):  # there is no restart to record
+        search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1, run=run)
+    assert len(written[0]["keep_rates"]) == 3
+
+
+def test_stages_announce_the_epochs_that_are_trained() -> None:
+    task, log = a_task(), Log()
+    search_and_train(task, a_plan(task), in_memory(), validation="noisy", restarts=2, listener=log)
+    assert log.stages == [("relabelling validation", 3), ("search", 6), ("final training", 3)]
+    assert len(log.epochs) == 12
+    assert [(done.finished, done.trials) for done in log.generations] == [(2, 4), (4, 4)]
