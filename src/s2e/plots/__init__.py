@@ -6,9 +6,10 @@ Matplotlib is imported only when something is drawn.
 from s2e.plots.drawing import draw_line, legend, panels, plot_style, render
 from s2e.plots.epoch_curves import Band, KeepRateCurve, draw_bands, draw_keep_rates
 from s2e.plots.names import display_name, noise_title
-from s2e.plots.styles import STYLES, Style, style_of
+from s2e.plots.styles import OTHER_COLOR, STYLES, Style, style_of
 
 __all__ = [
+    "OTHER_COLOR",
     "STYLES",
     "Band",
     "KeepRateCurve",

@@ -14,8 +14,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.plots import STYLES, style_of
-from s2e.plots.styles import OTHER_COLOR
+from s2e.plots import OTHER_COLOR, STYLES, style_of
 
 Floats = NDArray[np.float64]
 

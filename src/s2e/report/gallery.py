@@ -18,11 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.audit.run_audit import AuditedRun
-from s2e.data import loading
-from s2e.data.natural_order import natural_key
-from s2e.data.preparing import Prepared, corrupt_and_split
-from s2e.data.samples import Source, fingerprint
+from s2e.audit import AuditedRun
+from s2e.data import Prepared, Source, corrupt_and_split, fingerprint, load, natural_key
 from s2e.errors import S2EError, UnreadableData
 from s2e.specs import DataSpec, assemble
 
@@ -169,7 +166,7 @@ def _contents(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | 
     options = config["options"]
     spec = assemble(DataSpec, options)
     root = Path(config["data_root"]) if data_root is None else data_root
-    source = loading.load(spec.data, root, download=False, label=spec.label, id_column=spec.id_column)
+    source = load(spec.data, root, download=False, label=spec.label, id_column=spec.id_column)
     prepared = corrupt_and_split(source, spec, options["noise"], options["seed"], root)
     if fingerprint(prepared.splits.train, prepared.splits.valid) != config["data_fingerprint"]:
         raise UnreadableData(f"{spec.data} has changed since the run was made.")

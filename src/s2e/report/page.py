@@ -13,7 +13,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from s2e._version import __version__
-from s2e.audit.run_audit import AuditedRun, audit_run
+from s2e.audit import AuditedRun, audit_run
 from s2e.engine.curves import LAST_EPOCHS
 from s2e.errors import InvalidInput, S2EError
 from s2e.plots import display_name

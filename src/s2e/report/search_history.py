@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from s2e.errors import first_line
 from s2e.runs.directory import Run
-from s2e.schedules.spaces import space
+from s2e.schedules import space
 from s2e.studies import FINISHED, VALIDATION_ACCURACY
 
 Floats = NDArray[np.float64]

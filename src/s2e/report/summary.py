@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from s2e.audit.run_audit import AuditedRun
+from s2e.audit import AuditedRun
 from s2e.report.formatting import accuracy, count, listing, percent
 from s2e.report.run_numbers import RunNumbers, Score, Setting
 
