@@ -37,7 +37,7 @@ from plain_methods import BATCH, KEEP_RATE, LEARNING_RATE, PLAIN, Given, Step, d
 from s2e import schedules
 from s2e.data.samples import LabelledData
 from s2e.engine.devices import resolve_device
-from s2e.engine.task import VALIDATION, Member, Progress, Task
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.training import engine_steps
 from s2e.engine.two_stage import train_in_two_stages
 from s2e.methods import METHODS, Standard
@@ -143,9 +143,9 @@ def measure_packed(shared: Task, members_per_method: int) -> Packed:
     sizes: list[int] = []
     ends: list[list[float]] = []  # times at the ends of epochs, of each population
 
-    def record_end(progress: Progress) -> None:
-        if progress.epoch == 1:
-            sizes.append(len(progress.indices))
+    def record_end(event: EpochFinished) -> None:
+        if event.epoch == 1:
+            sizes.append(len(event.indices))
             ends.append([])
         ends[-1].append(time.perf_counter())
 
