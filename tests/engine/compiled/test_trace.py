@@ -14,8 +14,8 @@ from s2e.engine.compiled import trace
 from s2e.engine.compiled.trace import compile_function, trace_function
 from s2e.engine.cuda_graphs import CompiledFunction
 from s2e.engine.optimizers import StackedAdam
-from s2e.engine.population import Crew
-from s2e.engine.training import _batch_order, _epoch
+from s2e.engine.population import Population
+from s2e.engine.training import batch_order, plan_epoch
 from s2e.methods import METHODS, Coteaching
 from small_tasks import blobs, member, small_mlp, task
 
@@ -24,26 +24,26 @@ OPERATIONS = 265
 """Operations in a traced step of Co-teaching with the small network, views and shapes included."""
 
 
-def crew(method, network=small_mlp, members=None):
+def population(method, network=small_mlp, members=None):
     """A vectorised population on the CPU with the optimizer of other devices, after one step."""
     shared = task(blobs(), method, network=network, vectorize=True)
-    made = Crew.of(shared, members or [member(0.5, seed=1), member(0.9, seed=2, learning_rate=3e-3)])
-    rates = [one.learning_rate for one in made.members for _ in range(method.networks)]
-    adam = StackedAdam(list(made.population.parameters.values()), rates, shared.device, at_once=True)
+    made = Population.create(shared, members or [member(0.5, seed=1), member(0.9, seed=2, learning_rate=3e-3)])
+    rates = [one.learning_rate for one in made.members for _ in range(shared.method_of(one).networks)]
+    adam = StackedAdam(list(made.networks.parameters.values()), rates, shared.device, vectorize=True)
     object.__setattr__(made, "optimizer", adam)
-    made.lockstep._optimizer = adam
-    made.lockstep.begin_epoch(_epoch(shared, 0, made, _batch_order(shared, 0)))
-    made.lockstep.run(1)  # the first step determines whether the network can be vectorised
+    made.step._optimizer = adam
+    made.step.begin_epoch(plan_epoch(shared, 0, made, batch_order(shared, 0)))
+    made.step.run(1)  # the first step determines whether the network can be vectorised
     return made
 
 
-def changed_by_a_step(of: Crew):
+def changed_by_a_step(of: Population):
     recorder = of.recorder
     records = {name: getattr(recorder, name) for name in ("_sums", "_finite", "_loss", "_kept", "_agreed")}
-    return {**{name: tensor.detach() for name, tensor in of.population.tensors().items()}, **records}
+    return {**{name: tensor.detach() for name, tensor in of.networks.tensors().items()}, **records}
 
 
-def assert_equal(one: Crew, other: Crew) -> None:
+def assert_equal(one: Population, other: Population) -> None:
     for name, tensor in changed_by_a_step(one).items():
         found = changed_by_a_step(other)[name]
         torch.testing.assert_close(found, tensor, msg=lambda text, name=name: f"{name}: {text}")
@@ -59,12 +59,12 @@ TRACED = [
 
 @pytest.mark.parametrize(("method", "network"), TRACED, ids=lambda one: getattr(one, "name", None) or one.__name__)
 def test_traced_step_equals_step(method, network):
-    plain, other = crew(method, network), crew(method, network)
-    graph, tensors = trace_function(other.lockstep._step)
+    plain, other = population(method, network), population(method, network)
+    graph, tensors = trace_function(other.step._step)
     with torch.no_grad():
         for _ in range(STEPS - 1):
             graph(*tensors)
-    plain.lockstep.run(STEPS)
+    plain.step.run(STEPS)
     assert_equal(plain, other)
 
 
@@ -72,26 +72,16 @@ def test_methods_trained_together_are_one_step():
     names = ["standard", "coteaching", "decoupling", "reweight"]
     members = [member(0.6, seed=seed, method=METHODS[name]) for seed, name in enumerate(names)]
 
-    def mixed():
-        shared = task(blobs(), METHODS["reweight"], vectorize=True)
-        made = Crew.of(shared, members)
-        made.lockstep._optimizer = StackedAdam(
-            list(made.population.parameters.values()), [1e-3] * len(made.population), shared.device, at_once=True
-        )
-        made.lockstep.begin_epoch(_epoch(shared, 0, made, _batch_order(shared, 0)))
-        made.lockstep.run(1)
-        return made
-
-    plain, other = mixed(), mixed()
-    graph, tensors = trace_function(other.lockstep._step)
+    plain, other = (population(METHODS["reweight"], members=members) for _ in range(2))
+    graph, tensors = trace_function(other.step._step)
     with torch.no_grad():
         graph(*tensors)
-    plain.lockstep.run(2)
+    plain.step.run(2)
     assert_equal(plain, other)
 
 
 def test_traced_step_has_few_operations_and_each_tensor_once():
-    graph, tensors = trace_function(crew(Coteaching()).lockstep._step)
+    graph, tensors = trace_function(population(Coteaching()).step._step)
     operations = [node for node in graph.graph.nodes if node.op == "call_function"]
     assert len(operations) <= OPERATIONS, f"{len(operations)} operations: raise OPERATIONS if they are worth it"
     storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
@@ -102,14 +92,17 @@ def test_steps_that_differ_in_values_share_a_compiled_graph(monkeypatch):
     compiled = []
     monkeypatch.setattr(trace, "_COMPILED", {})
     monkeypatch.setattr(torch, "compile", lambda graph, **_: compiled.append(graph) or graph)
-    first, second = crew(Coteaching()), crew(Coteaching(), members=[member(0.3, seed=5), member(0.4, seed=6)])
-    plain = crew(Coteaching(), members=[member(0.3, seed=5), member(0.4, seed=6)])
-    compile_function(first.lockstep._step)()
-    compile_function(second.lockstep._step)()
-    plain.lockstep.run(2)
+    first, second = (
+        population(Coteaching()),
+        population(Coteaching(), members=[member(0.3, seed=5), member(0.4, seed=6)]),
+    )
+    plain = population(Coteaching(), members=[member(0.3, seed=5), member(0.4, seed=6)])
+    compile_function(first.step._step)()
+    compile_function(second.step._step)()
+    plain.step.run(2)
     assert len(compiled) == 1
     assert_equal(plain, second)
-    compile_function(crew(Coteaching(), members=[member(0.3, seed=5)]).lockstep._step)
+    compile_function(population(Coteaching(), members=[member(0.3, seed=5)]).step._step)
     assert len(compiled) == 2
 
 
@@ -137,11 +130,11 @@ def test_step_that_cannot_be_compiled_runs_plain(monkeypatch, caplog):
 
     monkeypatch.setattr(trace, "_COMPILED", {})
     monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
-    plain, other = crew(Coteaching()), crew(Coteaching())
-    run = CompiledFunction(other.lockstep._step)
+    plain, other = population(Coteaching()), population(Coteaching())
+    run = CompiledFunction(other.step._step)
     run()
     run()
-    plain.lockstep.run(3)
+    plain.step.run(3)
     assert_equal(plain, other)
     assert "no such machine" in caplog.text
 
@@ -164,8 +157,8 @@ def test_traced_dropout_draws_again_in_every_run():
     def with_dropout() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.5), nn.Linear(16, 4))
 
-    other = crew(Coteaching(), with_dropout)
-    graph, tensors = trace_function(other.lockstep._step)
+    other = population(Coteaching(), with_dropout)
+    graph, tensors = trace_function(other.step._step)
     start = {name: tensor.clone() for name, tensor in changed_by_a_step(other).items()}
     ends = []
     for _ in range(2):
