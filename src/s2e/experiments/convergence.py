@@ -1,31 +1,31 @@
-"""The paper's convergence claims, checked with numbers: Proposition 1, Newton's rate, errors of finite K, Theorem 1.
+"""The paper's convergence claims, checked numerically: Proposition 1, Newton's rate, errors of finite K, Theorem 1.
 
 **Exact expectations.** A monomial k(x) = Π α_i^{p_i} Π β_j^{q_j} (1−β_j)^{r_j} times the density p_θ is M(θ) · p_{θ+k},
 where the exponents (p, q, r) are laid out as θ is and M(θ) = e^{A(θ+k) − A(θ)} with A the logarithm of p's normaliser.
-So, for every polynomial f, J(θ) = E_θ[f] is a sum of such M, and the expectations in ∇J and in Proposition 1 are known
-without integrating: E_θ[k s] = M · E_{θ+k}[s] = M d with d = ∇A(θ+k) − ∇A(θ), and E_θ[k s sᵀ] = M (F(θ+k) + d dᵀ).
+So for every polynomial f, J(θ) = E_θ[f] is a sum of such M, and the expectations in ∇J and in Proposition 1 have a
+closed form: E_θ[k s] = M · E_{θ+k}[s] = M d with d = ∇A(θ+k) − ∇A(θ), and E_θ[k s sᵀ] = M (F(θ+k) + d dᵀ).
 
 **Assumption 2 cannot hold here.** It asks J to be coercive, J(θ) → ∞ as ‖θ‖ → ∞; but inf f ≤ E_θ[f] ≤ sup f, and a
-validation error is bounded, hence so is J. Indeed the infimum over all Betas is a point mass, reached only as θ → ∞.
-What the assumption was to give, a bounded sequence with a limit point, comes instead from keeping θ in [1, θ_max]; but
-a limit point on that boundary need not have a small gradient. The examples below have a minimum inside only because
-some entries of θ are held.
+validation error is bounded, hence so is J. The infimum over all Betas is a point mass, reached only as θ → ∞. The
+purpose of the assumption, a bounded sequence with a limit point, is achieved instead by keeping θ in [1, θ_max]; but a
+limit point on that boundary need not have a small gradient. The examples below have an interior minimum only because
+some entries of θ are held fixed.
 
 **Theorem 1 needs another condition.** Its two conditions, 2 − Lη + η² ≥ 0 and 2η² + Lη − 2 ≥ 0, do not suffice:
-J(θ) = θ² (so L = 2) with Δ = η = 1 and no error at all meets them and every assumption, and θ ← θ − Δ⁻¹∇J = −θ jumps
-between ±θ for ever with |∇J| = 2|θ| (`counterexample`). The slip is in Proposition 2, where (2 − Lη)/(2η) = 1/η − L/2
-should be η − L/2: with γ = θ₊ − θ, eq. 9 reads ∇J = e − Δγ, and L-smoothness gives
+J(θ) = θ² (so L = 2) with Δ = η = 1 and e = 0 meets them and every assumption, and θ ← θ − Δ⁻¹∇J = −θ alternates between
+±θ with |∇J| = 2|θ| (`counterexample`). The mistake is in Proposition 2, where (2 − Lη)/(2η) = 1/η − L/2 should be
+η − L/2: with γ = θ₊ − θ, eq. 9 reads ∇J = e − Δγ, and L-smoothness gives
 
     J − J₊ ≥ −∇Jᵀγ − L/2 ‖γ‖² = γᵀΔγ − eᵀγ − L/2 ‖γ‖² ≥ (η − L/2) ‖γ‖² − ‖e‖ ‖γ‖.
 
 If 2η > L, a J that is bounded below forces lim inf ‖γ‖ ≤ ε̄/(η − L/2), and ‖∇J‖ ≤ ‖e‖ + L‖γ‖ proves the theorem's (i)
-with c₁ = (2η + L)/(2η − L), coercive or not. Where the Hessians along the way, too, have eigenvalues in [η, L], with Ā
-their mean between θ and θ₊, ∇J₊ = ∇J + Āγ = (I − ĀΔ⁻¹)∇J + ĀΔ⁻¹e. There ‖ĀΔ⁻¹‖ ≤ L/η and
+with c₁ = (2η + L)/(2η − L), coercive or not. If the Hessians between θ and θ₊ also have eigenvalues in [η, L], with
+mean Ā, ∇J₊ = ∇J + Āγ = (I − ĀΔ⁻¹)∇J + ĀΔ⁻¹e. There ‖ĀΔ⁻¹‖ ≤ L/η and
 ‖I − ĀΔ⁻¹‖ ≤ ‖Δ − Ā‖/η ≤ (L − η)/η, so
 
     lim sup ‖∇J‖ ≤ (L/η) / (1 − (L − η)/η) · ε̄ = L/(2η − L) · ε̄,
 
-a bound for the whole tail of the sequence, attained by Ā = L, Δ = η and errors that always push the worst way
+a bound for the whole tail of the sequence, attained by Ā = L, Δ = η and errors always in the worst direction
 (`bound`).
 """
 
@@ -60,7 +60,7 @@ class Polynomial:
         return np.asarray(np.prod(x[..., None, :] ** self.exponents, axis=-1) @ self.coefficients)
 
     def scaled(self, factor: float) -> Polynomial:
-        """The same polynomial, times a number."""
+        """Return the polynomial multiplied by a number."""
         return Polynomial(self.layout, self.coefficients * factor, self.exponents)
 
 
@@ -103,7 +103,7 @@ def _log_normaliser(theta: Array, layout: Layout) -> Array:
 
 
 def _mean_logs(theta: Array, layout: Layout) -> Array:
-    """∇A(θ): what ln α, ln β and ln(1−β) are on average."""
+    """∇A(θ): the means of ln α, ln β and ln(1−β)."""
     alphas, firsts, seconds = layout.split(theta)
     totals = [np.broadcast_to(alphas.sum(axis=-1, keepdims=True), alphas.shape), firsts + seconds, firsts + seconds]
     return np.asarray(digamma(theta) - digamma(np.concatenate(totals, axis=-1)))
@@ -136,7 +136,7 @@ def proposition_1(seed: int) -> Agreement:
 
 
 def _finite_differences(f: Polynomial, theta: Array, width: float = 0.02) -> tuple[Array, Array]:
-    """Central differences of J at two widths, extrapolated so that the error falls with the width's fourth power."""
+    """Central differences of J at two widths, extrapolated to an error of fourth order in the width."""
 
     def at(h: float) -> tuple[Array, Array]:
         steps = h * np.eye(len(theta))
@@ -153,14 +153,14 @@ def _finite_differences(f: Polynomial, theta: Array, width: float = 0.02) -> tup
 # --- Rates with exact expectations ------------------------------------------------------------------------------------
 
 EXACT = Settings(rate=1.0, floor=1e-9, ceiling=1e9, radius=math.inf, theta_max=1e9)
-"""Steps as they are in the theory: no trust region, and bounds that never bind in these examples."""
+"""Steps as in the theory: no trust region, and bounds that are never active in these examples."""
 
 FREE = (0, 1)
-"""The examples move a₁ and a₂ and hold b₁ and b₂: J then has a strict minimum inside, as it never has over all θ."""
+"""The examples move a₁ and a₂ and hold b₁ and b₂: J then has a strict interior minimum, unlike over all θ."""
 
 
 def restricted(at: Estimate) -> Estimate:
-    """Derivatives with respect to `FREE` alone: held entries get no slope and unit curvature, so no step moves them."""
+    """Return derivatives with respect to `FREE`; held entries get zero slope and unit curvature: no step moves them."""
     free = list(FREE)
     gradient, hessian = np.zeros_like(at.gradient), np.eye(len(at.gradient))
     gradient[free] = at.gradient[free]
@@ -170,14 +170,14 @@ def restricted(at: Estimate) -> Estimate:
 
 @dataclass(frozen=True)
 class Rates:
-    """Distances ‖θ^m − θ*‖ to the minimum, and the ratio of each to the one before."""
+    """Distances ‖θ^m − θ*‖ to the minimum, and the ratio of each to the previous one."""
 
     newton_errors: list[float]
     newton_ratios: list[float]
     gradient_errors: list[float]
     gradient_ratios: list[float]
     predicted_gradient_ratio: float
-    """1 − λ_min/λ_max of the Hessian at the minimum: gradient descent's with ρ = 1/λ_max."""
+    """1 − λ_min/λ_max of the Hessian at the minimum: the ratio of gradient descent with ρ = 1/λ_max."""
 
 
 def rates() -> Rates:
@@ -208,7 +208,7 @@ def _path(f: Polynomial, start: Array, step: str, settings: Settings, count: int
 
 
 def _distances(path: list[Array], best: Array) -> list[float]:
-    """Down to where rounding takes over."""
+    """Distances to the minimum, down to rounding."""
     errors = [float(np.linalg.norm(theta - best)) for theta in path]
     return [error for error in errors if error > 1e-11]
 
@@ -263,7 +263,7 @@ def conditions(eta: float, smoothness: float) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Bound:
-    """Largest ‖∇J‖ over the tail of a sequence with errors of norm ε̄, for each ε̄, beside c₁ = L/(2η − L)."""
+    """Largest ‖∇J‖ over the tail of a sequence with errors of norm ε̄, for each ε̄, and c₁ = L/(2η − L)."""
 
     eta: float
     smoothness: float
@@ -274,7 +274,7 @@ class Bound:
     adversarial: list[float]
     """Random metrics, every error in the direction that makes the next gradient largest to first order."""
     worst: list[float]
-    """The smallest metric allowed, Δ = ηI, with such errors: attains the bound."""
+    """The smallest metric allowed, Δ = ηI, with adversarial errors: attains the bound."""
 
 
 def bound(seed: int, epsilons: Sequence[float] = (0.0, 0.01, 0.1, 1.0)) -> Bound:
@@ -312,7 +312,7 @@ def _matrix(eigenvalues: Array, generator: np.random.Generator) -> Array:
 
 @dataclass(frozen=True)
 class RelaxedBound:
-    """The same for Newton steps on a relaxed objective; η and L are those of the Hessians where the sequence went."""
+    """The same for Newton steps on a relaxed objective; η and L bound the Hessians around the visited points."""
 
     eta: list[float]
     smoothness: list[float]
@@ -359,7 +359,7 @@ def _curvature_range(f: Polynomial, held: Array, visited: Array) -> tuple[float,
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A sequence that meets Theorem 1 as printed, without any error, and whose gradient never falls."""
+    """A sequence without errors that meets Theorem 1's conditions as printed, and whose gradient stays constant."""
 
     eta: float
     smoothness: float
@@ -368,7 +368,7 @@ class Counterexample:
 
 
 def counterexample(count: int = 20) -> Counterexample:
-    """J(θ) = θ², so L = 2, with Δ = η = 1 and e = 0: θ jumps between 1 and −1."""
+    """J(θ) = θ², so L = 2, with Δ = η = 1 and e = 0: θ alternates between 1 and −1."""
     eta, smoothness = 1.0, 2.0
     theta, norms = 1.0, []
     for _ in range(count):
@@ -378,7 +378,7 @@ def counterexample(count: int = 20) -> Counterexample:
 
 
 def convergence(seed: int) -> dict[str, Any]:
-    """Everything above as one JSON-serialisable dictionary."""
+    """Return all checks as one JSON-serialisable dictionary."""
     return {
         "seed": seed,
         "proposition_1": asdict(proposition_1(seed)),

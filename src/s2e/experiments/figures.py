@@ -1,4 +1,4 @@
-"""The figure of a comparison of spaces: the schedules found in them, by noise setting."""
+"""Figures of the experiments: the schedules found in each space, and the error each sampler has found by trainings."""
 
 from __future__ import annotations
 
@@ -6,23 +6,57 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from s2e.experiments.space_results import SINGLE, TITLES, Chosen
-from s2e.plots.drawing import draw_line, legend, panels, plot_style
-from s2e.plots.epoch_curves import KeepRateCurve
-from s2e.plots.styles import STYLES
+import numpy as np
+
+from s2e.experiments.incumbent_curves import MeanCurve
+from s2e.experiments.space_results import SINGLE, TITLES, BestTrials
+from s2e.plots import STYLES, KeepRateCurve, Style, draw_line, legend, panels, plot_style, render
+from s2e.runs.directory import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOOKS_OF = {"coteaching": "coteaching", SINGLE: "jocor", "rbf": "reweight", "mlp": "decoupling", "s2e": "s2e"}
-"""Methods whose lines the spaces borrow: their colours stay apart under all kinds of colour blindness."""
+SPACE_STYLES = {
+    space: STYLES[method]
+    for space, method in {
+        "coteaching": "coteaching",
+        SINGLE: "jocor",
+        "rbf": "reweight",
+        "mlp": "decoupling",
+        "s2e": "s2e",
+    }.items()
+}
+"""Line style of each space: that of a method, since the colours of methods suit all kinds of colour blindness."""
 
-_THINNER = 0.5
-"""Width of a line where there is one for each of several sets, as a share of what it is otherwise."""
+WIDTH_OF_SEVERAL = 0.5
+"""Factor on the line width where each space has one line for each of several sets."""
+
+SAMPLER_STYLES = {
+    "curve": Style("#CC3311", width=2.4, layer=6),
+    "newton-curve": Style("#EE7733", (6, 1.5), width=1.8, layer=5),
+    "newton": Style("#0077BB", (3.5, 1.5)),
+    "natural": Style("#56B4E9", (5, 1.3, 1, 1.3)),
+    "gradient": Style("#332288", (1, 1.3)),
+    "random": Style("#222222", (1, 1.3), width=1.8),
+    "tpe": Style("#005F33", (9, 1.5, 1, 1.5), width=1.8),
+    "gp": Style("#AA3377", (10, 2)),
+    "cmaes": Style("#CCBB44", (5, 1.3, 1, 1.3, 1, 1.3)),
+    "hyperband": Style("#8B5A2B", (2.5, 1, 2.5, 3)),
+}
+"""Line style of each sampler."""
+
+FIRST_SHOWN = 6
+"""Trainings before which nothing is drawn: early errors differ by chance alone and would fill most of a panel."""
 
 
-def schedule_curves(found: Chosen, single: Mapping[str, str], noises: Sequence[str]) -> list[KeepRateCurve]:
-    """R(t) as found in each space of the table in one set; `single` tells which of the four it is, by noise setting."""
+def schedule_curves(found: BestTrials, single: Mapping[str, str], noises: Sequence[str]) -> list[KeepRateCurve]:
+    """Return R(t) of each space in the paper's table, found in one set.
+
+    Args:
+        found: the best trials of the set.
+        single: which space Single stands for, by noise setting.
+        noises: noise settings.
+    """
     return [
         KeepRateCurve(noise, (space,), found[noise, single[noise] if space == SINGLE else space].schedule)
         for noise in noises
@@ -31,18 +65,60 @@ def schedule_curves(found: Chosen, single: Mapping[str, str], noises: Sequence[s
 
 
 def draw_schedules(sets: Sequence[Sequence[KeepRateCurve]]) -> Figure:
-    """One panel for each noise setting, one line for each space and set; sets of a space share its colour."""
-    styles = {space: STYLES[looks] for space, looks in _LOOKS_OF.items()}
+    """Draw one panel for each noise setting with one line for each space and set, coloured by space."""
     several = len(sets) > 1
-    drawn = {
-        space: replace(style, width=_THINNER * style.width) if several else style for space, style in styles.items()
-    }
+    factor = WIDTH_OF_SEVERAL if several else 1.0
+    styles = {space: replace(style, width=factor * style.width) for space, style in SPACE_STYLES.items()}
     with plot_style():
         figure, axes_of = panels([curve.noise for curve in sets[0]], "keep rate R(t)")
         for curve in (curve for curves in sets for curve in curves):
-            draw_line(axes_of[curve.noise], curve.keep_rates, drawn[curve.methods[0]])
+            draw_line(axes_of[curve.noise], curve.keep_rates, styles[curve.methods[0]])
         for axes in axes_of.values():
             axes.set_ylim(0, 1.02)
         notes = [f"one line for each of {len(sets)} sets of draws"] if several else []
-        legend(figure, {TITLES[space]: style for space, style in styles.items()}, notes)
+        legend(figure, {TITLES[space]: style for space, style in SPACE_STYLES.items()}, notes)
     return figure
+
+
+def draw_incumbents(means: Sequence[MeanCurve]) -> Figure:
+    """Draw one panel for each noise setting with one line and its confidence band for each sampler."""
+    with plot_style():
+        figure, axes_of = panels([mean.noise for mean in means], "validation error found", x_label="full trainings")
+        for mean in means:
+            axes, style = axes_of[mean.noise], SAMPLER_STYLES[mean.sampler]
+            spent = np.arange(1, mean.budget + 1)
+            shown = spent >= FIRST_SHOWN
+            axes.plot(
+                spent[shown],
+                mean.mean[shown],
+                color=style.color,
+                linestyle=style.linestyle,
+                linewidth=style.width,
+                zorder=style.layer,
+            )
+            if mean.repeats > 1:
+                axes.fill_between(
+                    spent[shown],
+                    mean.low[shown],
+                    mean.high[shown],
+                    color=style.color,
+                    alpha=0.15,
+                    linewidth=0,
+                    zorder=2,
+                )
+        for axes in axes_of.values():
+            axes.set_xscale("log")
+            axes.set_xticks([6, 12, 30, 60, 120, 300])
+            axes.set_xticks([], minor=True)
+            axes.xaxis.set_major_formatter(lambda spent, _: f"{spent:g}")
+            axes.set_xlim(FIRST_SHOWN, max(FIRST_SHOWN + 1, *(mean.budget for mean in means)))
+        repeats = means[0].repeats
+        notes = [f"mean over {repeats} repeats and its 95% confidence band"] if repeats > 1 else []
+        legend(figure, {mean.sampler: SAMPLER_STYLES[mean.sampler] for mean in means}, notes)
+    return figure
+
+
+def write_figure(run: Run, name: str, figure: Figure) -> None:
+    """Write a figure to `name.png` and `name.svg` in a run."""
+    for file_format in ("png", "svg"):
+        run.write_bytes(f"{name}.{file_format}", render(figure, file_format))

@@ -1,1 +1,1 @@
-"""A table of trained schedules, and a model of it that answers in place of trainings."""
+"""A table of trained schedules, and a surrogate fitted to it that replaces trainings."""

@@ -1,24 +1,26 @@
-"""The schedule table: thousands of uniform draws from the S2E space, each trained under every noise setting.
+"""Build the schedule table: uniform draws from a space and proposed points, trained under every noise setting.
 
-Searching a schedule takes thousands of trainings when it is to be compared with other ways of searching, and repeated.
-The table is trained once; a model of it (`tabled.py`) then answers for every point of the space.
+Comparing samplers over many repeats takes many thousands of trainings. The table is trained once; a surrogate of it
+then predicts the training of any point of the space.
+
+Letters: S noise settings, n draws, D dimensions of the space, T epochs, r draws trained again, m times each, q proposed
+points under each noise setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.engine.task import VALIDATION, Member
-from s2e.experiments.schedule_table.propose import promising
-from s2e.experiments.schedule_table.table import ScheduleTable, drawn, rounded, score
+from s2e.engine import VALIDATION, Member
+from s2e.experiments.schedule_table.propose import propose_points
+from s2e.experiments.schedule_table.table import EVALUATED, ScheduleTable, draw_points, last_error, round_points
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation, Session
-from s2e.schedules.spaces import Space, space
+from s2e.schedules import space
 from s2e.seeds import derive
 from s2e.specs import TableOptions
 from s2e.workflows.progress import SILENT, ProgressListener
@@ -27,11 +29,13 @@ from s2e.workflows.shared_inputs import SharedInputs, shared_inputs
 
 TABLE = "table.npz"
 
+Floats = NDArray[np.float64]
+
 
 def build_table(
     options: TableOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
 ) -> Run:
-    """Train every draw under every noise setting, and write the table."""
+    """Train every draw under every noise setting, then rounds of proposed points, and write the table."""
     known = space(options.space)
     session = Session("reproduce table", options, location, resume=resume)
     inputs = shared_inputs(
@@ -48,95 +52,91 @@ def build_table(
         "network": network_name(str(options.training.network), task.train),
         "data_fingerprint": inputs.fingerprint(),
     }
-    points = drawn(options.draws, known.dimension, derive(options.seed, "draws"))  # (n, D)
+    points = draw_points(options.draws, known.dimension, derive(options.seed, "draws"))  # (n, D)
     schedules = known.decode(points, options.training.epochs)  # (n, T)
+    entries = _entries(options)  # (n + r m, 2)
+    size = options.together // len(options.noises)
+    chunks = [entries[first : first + size] for first in range(0, len(entries), size)]
     with session.start(about) as run:
-        entries = np.array(list(_entries(options)))  # (n + r m, 2): draw, which training of it
-        each = options.together // len(options.noises)
-        parts = [entries[first : first + each] for first in range(0, len(entries), each)]
-        missing = [which for which in range(len(parts)) if not (run.path / _part(which)).exists()]
-        lacking = [turn for turn in range(options.rounds) if not (run.path / _found(turn)).exists()]
-        listener.stage("table", (len(missing) + len(lacking)) * options.training.epochs)
-        for which in missing:
-            accuracy = _trained(inputs, schedules, parts[which], options, listener)  # (S, part, T)
-            run.write_arrays(_part(which), {"accuracy": accuracy})
-        accuracy = np.concatenate([run.read_arrays(_part(which))["accuracy"] for which in range(len(parts))], axis=1)
-        made_by: dict[str, Any] = {
+        missing = [index for index in range(len(chunks)) if not (run.path / _chunk_file(index)).exists()]
+        missing_rounds = [index for index in range(options.rounds) if not (run.path / _round_file(index)).exists()]
+        listener.stage("table", (len(missing) + len(missing_rounds)) * options.training.epochs)
+        for index in missing:
+            accuracy = _train_entries(inputs, schedules, chunks[index], options, listener)  # (S, entries, T)
+            run.write_arrays(_chunk_file(index), {"accuracy": accuracy})
+        stored = [run.read_arrays(_chunk_file(index))["accuracy"] for index in range(len(chunks))]
+        made_by = {
             **session.settings,
             **about,
             "samples": len(task.train),
-            "judged": len(task.evaluate[VALIDATION]) * task.method.networks,
+            EVALUATED: len(task.evaluate[VALIDATION]) * task.method.networks,
             "versions": session.versions,
             "device": str(task.device),
             "seconds": round(session.seconds, 1),
         }
-        shape = (len(options.noises), options.again, options.times, options.training.epochs)
-        again = accuracy[:, options.draws :].reshape(shape)  # (S, r, m, T)
-        nothing = np.zeros((len(options.noises), 0, 1))
+        accuracy = np.concatenate(stored, axis=1)  # (S, n + r m, T)
+        settings, epochs = len(options.noises), options.training.epochs
         table = ScheduleTable(
             options.space,
             options.noises,
             points,
             accuracy[:, : options.draws],
-            again,
-            np.repeat(nothing, known.dimension, axis=2),
-            np.repeat(nothing, options.training.epochs, axis=2),
+            accuracy[:, options.draws :].reshape(settings, options.again, options.times, epochs),
+            np.zeros((settings, 0, known.dimension)),
+            np.zeros((settings, 0, epochs)),
             made_by,
         )
-        for turn in range(options.rounds):
-            if turn in lacking:
-                run.write_arrays(_found(turn), _look_further(inputs, table, known, turn, options, listener))
-            table = _with(table, run.read_arrays(_found(turn)))
+        for index in range(options.rounds):
+            if index in missing_rounds:
+                run.write_arrays(_round_file(index), _train_round(inputs, table, index, options, listener))
+            table = _with_round(table, run.read_arrays(_round_file(index)))
         run.write_arrays(TABLE, table.arrays())
     return run
 
 
-def _entries(options: TableOptions) -> Iterator[tuple[int, int]]:
-    """Every draw once, then the first of them again."""
-    yield from ((draw, 0) for draw in range(options.draws))
-    yield from ((draw, 1 + time) for draw in range(options.again) for time in range(options.times))
+def _entries(options: TableOptions) -> NDArray[np.int64]:
+    """Return (draw, which training of it) for every training, (n + r m, 2): every draw once, then the repeats."""
+    first = [(draw, 0) for draw in range(options.draws)]
+    again = [(draw, 1 + time) for draw in range(options.again) for time in range(options.times)]
+    return np.array(first + again)
 
 
-def _trained(
+def _train_entries(
     inputs: SharedInputs,
-    schedules: NDArray[np.float64],
+    schedules: Floats,
     entries: NDArray[np.int64],
     options: TableOptions,
     listener: ProgressListener,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Train some of the entries under every noise setting; return their validation accuracies (S, entries, T)."""
     members = [
         Member(schedules[draw], derive(options.seed, "table", draw, time), options.training.learning_rate, labels)
         for labels in inputs.labels.values()
         for draw, time in entries.tolist()
     ]
-    return _accuracy(inputs, members, listener).reshape(len(inputs.labels), len(entries), options.training.epochs)
+    return _train(inputs, members, listener).reshape(len(inputs.labels), len(entries), options.training.epochs)
 
 
-def _look_further(
-    inputs: SharedInputs,
-    table: ScheduleTable,
-    known: Space,
-    turn: int,
-    options: TableOptions,
-    listener: ProgressListener,
-) -> dict[str, NDArray[np.float64]]:
-    """Look for promising points under every noise setting, and train them: points (S, q, D), accuracies (S, q, T)."""
-    each, points = options.together // len(options.noises), []
-    for which, noise in enumerate(options.noises):
-        before, accuracy = table.trained(noise)
-        generator = np.random.default_rng(derive(options.seed, "promising", turn, which))
-        points.append(rounded(promising(before, score(accuracy), known, options.training.epochs, each, generator)))
+def _train_round(
+    inputs: SharedInputs, table: ScheduleTable, index: int, options: TableOptions, listener: ProgressListener
+) -> dict[str, Floats]:
+    """Propose points for every noise setting, and train them; return points (S, q, D) and accuracies (S, q, T)."""
+    known, epochs, size = space(options.space), options.training.epochs, options.together // len(options.noises)
+    proposed = []
+    for setting, noise in enumerate(options.noises):
+        points, accuracy = table.trained(noise)
+        generator = np.random.default_rng(derive(options.seed, "promising", index, setting))
+        proposed.append(round_points(propose_points(points, last_error(accuracy), known, epochs, size, generator)))
     members = [
-        Member(schedule, derive(options.seed, "found", turn, place), options.training.learning_rate, labels)
-        for own, labels in zip(points, inputs.labels.values(), strict=True)
-        for place, schedule in enumerate(known.decode(own, options.training.epochs))
+        Member(schedule, derive(options.seed, "found", index, row), options.training.learning_rate, labels)
+        for points, labels in zip(proposed, inputs.labels.values(), strict=True)
+        for row, schedule in enumerate(known.decode(points, epochs))
     ]
-    shape = (len(options.noises), each, options.training.epochs)
-    return {"points": np.stack(points), "accuracy": _accuracy(inputs, members, listener).reshape(shape)}
+    accuracy = _train(inputs, members, listener).reshape(len(options.noises), size, epochs)
+    return {"points": np.stack(proposed), "accuracy": accuracy}
 
 
-def _with(table: ScheduleTable, found: dict[str, NDArray[np.float64]]) -> ScheduleTable:
+def _with_round(table: ScheduleTable, found: dict[str, Floats]) -> ScheduleTable:
     return replace(
         table,
         found=np.concatenate([table.found, found["points"]], axis=1),
@@ -144,15 +144,15 @@ def _with(table: ScheduleTable, found: dict[str, NDArray[np.float64]]) -> Schedu
     )
 
 
-def _accuracy(inputs: SharedInputs, members: Sequence[Member], listener: ProgressListener) -> NDArray[np.float64]:
-    """Train members and return their validation accuracies by epoch, (P, T); 0 where one diverged."""
+def _train(inputs: SharedInputs, members: Sequence[Member], listener: ProgressListener) -> Floats:
+    """Train members; return their validation accuracies by epoch, (P, T), or 0 for members that diverged."""
     curves = inputs.trainer.train(members, on_epoch=listener.epoch).curves
     return np.where(curves.diverged[:, None], 0.0, curves.accuracy[VALIDATION])
 
 
-def _found(turn: int) -> str:
-    return f"found-{turn}.npz"
+def _round_file(index: int) -> str:
+    return f"found-{index}.npz"
 
 
-def _part(which: int) -> str:
-    return f"part-{which:04}.npz"
+def _chunk_file(index: int) -> str:
+    return f"part-{index:04}.npz"

@@ -1,8 +1,8 @@
-"""Points worth a training that uniform draws missed: a model of the draws says where schedules may be still better.
+"""Points that uniform draws miss: a model of the trained points says where schedules may be even better.
 
-Few uniform draws are good, and a search soon looks at good ones alone; a table that is to answer for them needs more.
+Few uniform draws are good, and a search soon samples only good points; a table that replaces trainings needs more.
 
-Letters: n points trained, D dimensions of the space, F epochs a schedule is looked at.
+Letters: n trained points, D dimensions of the space, F epochs at which schedules are compared.
 """
 
 from __future__ import annotations
@@ -10,60 +10,59 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.samplers.curve_model import landmarks
-from s2e.samplers.curve_sampler import neighbours
+from s2e.samplers import landmarks, neighbours
 from s2e.samplers.gaussian_process import GaussianProcess, Prior, fit_hyperparameters
-from s2e.schedules.spaces import Space
+from s2e.schedules import Space
 
 Floats = NDArray[np.float64]
 
 CANDIDATES = 20_000
-"""Points of each kind, uniform and near the best, among which promising ones are looked for."""
-LIKELY = 4000
-"""How many of them, the best by what is expected, are looked at more closely."""
-NEAR = 50
-"""How many of the best points are looked around."""
-FITTED_ON = 512
-"""Points that the model's length scales come from; it knows all of them in the end."""
-APART = 0.01
-"""Chosen curves differ by more than this, root mean square over the epochs looked at."""
+"""Candidates of each kind: uniform draws, and neighbours of the best points."""
+SHORTLIST = 4000
+"""Candidates with the lowest means, for which standard deviations are computed: these cost more than means."""
+CENTRES = 50
+"""Best points whose neighbours are candidates."""
+FIT_POINTS = 512
+"""Points that the hyperparameters are fitted to; the model is conditioned on all points."""
+MIN_DISTANCE = 0.01
+"""Smallest distance between two chosen curves, root mean square over the F epochs."""
 PRIOR = Prior(noise=(-3.0, 1.5))
 
 
-def promising(
+def propose_points(
     points: Floats, errors: Floats, space: Space, epochs: int, count: int, generator: np.random.Generator
 ) -> Floats:
-    """Return `count` points (count, D) with the lowest error that is believable, one deviation below what is expected.
+    """Return `count` points (count, D) with the smallest lower confidence bound of the error, mean − deviation.
 
     Args:
-        points: (n, D) trained before.
-        errors: (n,) their scores.
+        points: (n, D) trained points.
+        errors: (n,) their errors.
         space: decodes points.
         epochs: T.
-        count: how many.
+        count: number of points to return.
         generator: draws the candidates.
     """
     at = landmarks(epochs)
     curves = space.decode(points, epochs, at=at)  # (n, F)
     spread = errors.std()
-    # The mean of equal errors need not be that error: what is left is rounding, not a difference between curves.
+    # The mean of equal errors may differ from them by rounding, which must not be scaled up to a difference.
     scaled = (errors - errors.mean()) / (spread if spread > 1e-12 * np.abs(errors).max() else 1.0)
-    some = generator.permutation(len(points))[:FITTED_ON]
-    model = GaussianProcess(curves, scaled, fit_hyperparameters(curves[some], scaled[some], PRIOR))
-    best = points[np.argsort(model.mean(curves))[:NEAR]]
-    uniform_draws = generator.random((CANDIDATES, space.dimension))
-    candidates = np.concatenate([uniform_draws, neighbours(best, CANDIDATES, generator, share=0.4)])
-    looked_at = space.decode(candidates, epochs, at=at)
-    likely = np.argsort(model.mean(looked_at))[: max(LIKELY, count)]  # deviations cost more than means
-    candidates, looked_at = candidates[likely], looked_at[likely]
-    mean, deviation = model.predict(looked_at)
-    chosen: list[int] = []
+    fitted = generator.permutation(len(points))[:FIT_POINTS]
+    model = GaussianProcess(curves, scaled, fit_hyperparameters(curves[fitted], scaled[fitted], PRIOR))
+    best = points[np.argsort(model.mean(curves))[:CENTRES]]
+    uniform = generator.random((CANDIDATES, space.dimension))
+    candidates = np.concatenate([uniform, neighbours(best, CANDIDATES, generator, share=0.4)])
+    candidate_curves = space.decode(candidates, epochs, at=at)
+    shortlist = np.argsort(model.mean(candidate_curves))[: max(SHORTLIST, count)]
+    candidates, candidate_curves = candidates[shortlist], candidate_curves[shortlist]
+    mean, deviation = model.predict(candidate_curves)
     order = np.argsort(mean - deviation)
-    for candidate in order:
-        taken = looked_at[chosen]
-        if not chosen or np.sqrt(((taken - looked_at[candidate]) ** 2).mean(axis=1)).min() > APART:
-            chosen.append(int(candidate))
+    chosen: list[int] = []
+    for index in order:
+        distances = np.sqrt(((candidate_curves[chosen] - candidate_curves[index]) ** 2).mean(axis=1))
+        if not chosen or distances.min() > MIN_DISTANCE:
+            chosen.append(int(index))
         if len(chosen) == count:
             break
-    rest = order[~np.isin(order, chosen)]  # for when too few curves differ so much
+    rest = order[~np.isin(order, chosen)]  # used if too few curves are that far apart
     return candidates[[*chosen, *rest[: count - len(chosen)]]]

@@ -1,0 +1,232 @@
+"""Samplers compared: the smallest validation error each has found by full trainings spent, over many repeats.
+
+On the schedule table a search takes about a second, so that hundreds of repeats are affordable. On data every training
+is real; the generations of all searches are trained as one population.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import torch
+from numpy.typing import NDArray
+from optuna.trial import TrialState
+from threadpoolctl import threadpool_limits
+
+from s2e.errors import InvalidInput
+from s2e.experiments.figures import draw_incumbents, write_figure
+from s2e.experiments.incumbent_curves import IncumbentCurve, best_errors, curve_rows, mean_curves, trainings_needed
+from s2e.experiments.schedule_table.surrogate import TableSurrogate
+from s2e.experiments.schedule_table.table import PUBLISHED, ScheduleTable
+from s2e.runs.csv_files import csv_text
+from s2e.runs.directory import Run
+from s2e.runs.session import RunLocation, Session
+from s2e.samplers import SAMPLERS
+from s2e.seeds import derive
+from s2e.specs import ALL, PAPER_NOISES, SamplersOptions
+from s2e.studies import (
+    VALIDATION_ACCURACY,
+    Search,
+    SearchPlan,
+    finished_trials,
+    open_study,
+    plan_search,
+    run_generations,
+)
+from s2e.studies.trials import point_of
+from s2e.workflows.pipeline import find_schedules
+from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.workflows.run_files import network_name
+from s2e.workflows.shared_inputs import shared_inputs
+
+TABLE = "table"
+"""Value of `on` for the published table; `table:FILE` is another one."""
+DEFAULT = "curve"
+REFERENCES = ("random", "tpe")
+"""Samplers whose final error the default sampler is compared with."""
+SUMMARISED = (12, 30, 60, 120)
+"""Numbers of trainings in the summary, besides the last."""
+
+Floats = NDArray[np.float64]
+
+
+def compare_samplers(
+    options: SamplersOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
+) -> Run:
+    """Run every search, and write the errors found as tables and a figure."""
+    samplers = sampler_names(options)
+    if not samplers or len(set(samplers)) < len(samplers):
+        raise InvalidInput(f"`samplers` must name each sampler once, but got {', '.join(samplers) or 'none'}.")
+    for sampler in samplers:
+        plan_of(options, sampler, 0, options.training.epochs)  # raises on bad options
+    session = Session("reproduce searchers", options, location, resume=resume)
+    on_table = options.on == TABLE or options.on.startswith(f"{TABLE}:")
+    return _compare_on_table(session, listener) if on_table else _compare_on_data(session, listener)
+
+
+def sampler_names(options: SamplersOptions) -> tuple[str, ...]:
+    """Return the names of the samplers that are compared."""
+    return tuple(SAMPLERS) if options.samplers == (ALL,) else options.samplers
+
+
+def budget_of(options: SamplersOptions, sampler: str) -> int:
+    """Return B, the full trainings that a sampler may spend."""
+    return options.random_trials if sampler == "random" else options.search.trials or 0  # not None: options check it
+
+
+def plan_of(options: SamplersOptions, sampler: str, repeat: int, epochs: int) -> SearchPlan:
+    """Return the plan of one search; its seed depends on the repeat, not on the noise setting."""
+    spec = replace(options.search, sampler=sampler, trials=budget_of(options, sampler))
+    training = replace(options.training, epochs=epochs)
+    return plan_search(spec, training, derive(options.seed, "searchers", sampler, repeat))
+
+
+# --------------------------------------------------------------------------------------------------------- on the table
+
+
+def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListener) -> Run:
+    """Search on surrogates of a table, each search in one of several processes."""
+    options = session.options
+    path = PUBLISHED if options.on == TABLE else Path(options.on.partition(":")[2])
+    table = ScheduleTable.read(path)
+    noises = options.noises or table.noises
+    jobs = options.jobs or os.cpu_count() or 1
+    surrogates = {noise: TableSurrogate(table, noise) for noise in noises}
+    fingerprint = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    with session.start({"data_fingerprint": fingerprint, "table": dict(table.about)}) as run:
+        with ProcessPoolExecutor(jobs, initializer=_start_process, initargs=(surrogates,)) as pool:
+            for sampler in sampler_names(options):  # finished samplers survive an interruption
+                if (run.path / _file(sampler)).exists():
+                    continue
+                searches = product([options], [sampler], noises, range(options.repeats))
+                _write_curves(run, sampler, pool.map(_search_on_table, searches, chunksize=4))
+                listener.note(f"{sampler}: {options.repeats * len(noises)} searches, {session.seconds:.0f} s so far")
+        curves = [curve for sampler in sampler_names(options) for curve in _read_curves(run, sampler)]
+        held_out = {noise: surrogate.held_out() for noise, surrogate in surrogates.items()}
+        about = {"epochs": table.epochs, "surrogate": held_out, "processes": jobs}
+        return session.finish(_write_results(run, options, curves, about), torch.device("cpu"))
+
+
+def _file(sampler: str) -> str:
+    return f"traces-{sampler}.npz"
+
+
+def _write_curves(run: Run, sampler: str, curves: Iterable[IncumbentCurve]) -> None:
+    arrays = {f"{curve.noise}/{curve.repeat}": np.stack([curve.spent, curve.errors]) for curve in curves}  # (2, n)
+    run.write_arrays(_file(sampler), arrays)
+
+
+def _read_curves(run: Run, sampler: str) -> Iterator[IncumbentCurve]:
+    for name, (spent, errors) in run.read_arrays(_file(sampler)).items():
+        noise, _, repeat = name.rpartition("/")
+        yield IncumbentCurve(sampler, noise, int(repeat), spent, errors)
+
+
+_SURROGATES: dict[str, TableSurrogate] = {}
+"""The surrogates of a worker process, by noise setting."""
+
+
+def _start_process(surrogates: dict[str, TableSurrogate]) -> None:
+    _SURROGATES.update(surrogates)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    threadpool_limits(1)  # one process for each core: more threads would compete
+    torch.set_num_threads(1)
+
+
+def _search_on_table(search: tuple[SamplersOptions, str, str, int]) -> IncumbentCurve:
+    """Run one search; the curve has the expected errors of its schedules, without the noise of the search's scores."""
+    options, sampler, noise, repeat = search
+    surrogate = _SURROGATES[noise]
+    plan = plan_of(options, sampler, repeat, surrogate.epochs)
+    study = optuna.create_study(direction="minimize", study_name=f"{sampler}-{repeat}")
+    run_generations(surrogate.train, surrogate.epochs, [Search(plan, study)])
+    spent, points, errors = _trials(study, plan, surrogate.epochs)
+    expected = surrogate.error(plan.space.decode(points, surrogate.epochs))
+    return IncumbentCurve(sampler, noise, repeat, spent, np.where(np.isnan(errors), np.nan, expected))
+
+
+# -------------------------------------------------------------------------------------------------------------- on data
+
+
+def _compare_on_data(session: Session[SamplersOptions], listener: ProgressListener) -> Run:
+    """Search on data, all searches side by side."""
+    options = session.options
+    noises = options.noises or PAPER_NOISES
+    inputs = shared_inputs(
+        options.on,
+        noises,
+        options.training,
+        session.location,
+        seed=options.seed,
+        validation_share=options.validation_share,
+    )
+    epochs = inputs.task.epochs
+    about = {
+        "network": network_name(str(options.training.network), inputs.task.train),
+        "data_fingerprint": inputs.fingerprint(),
+    }
+    fixed = {name: value for name, value in session.settings.items() if name not in options.MUTABLE_ON_RESUME}
+    with session.start(about) as run:
+        searches = {
+            (sampler, noise, repeat): Search(
+                plan_of(options, sampler, repeat, epochs),
+                # Not `session.study`: Hyperband assigns brackets by study name, and published results have these names.
+                open_study(run.storage, f"{sampler}/{noise}/{repeat}", fixed),
+                inputs.labels[noise],
+            )
+            for sampler, noise, repeat in product(sampler_names(options), noises, range(options.repeats))
+        }
+        find_schedules(inputs.task, list(searches.values()), listener=listener)
+        curves = []
+        for key, search in searches.items():
+            spent, _, errors = _trials(search.study, search.plan, epochs)
+            curves.append(IncumbentCurve(*key, spent, errors))
+        return session.finish(_write_results(run, options, curves, {"epochs": epochs}), inputs.task.device)
+
+
+# ----------------------------------------------------------------------------------------------------------------- both
+
+
+def _trials(study: optuna.Study, plan: SearchPlan, epochs: int) -> tuple[Floats, Floats, Floats]:
+    """Return full trainings spent (n,), points (n, D) and errors (n,) of the finished trials, by number.
+
+    A trial that was stopped early has a cost but no error: its schedule would not be selected.
+    """
+    trials = sorted(finished_trials(study), key=lambda trial: trial.number)
+    costs = [len(trial.user_attrs[VALIDATION_ACCURACY]) / epochs for trial in trials]
+    points = np.stack([point_of(trial, plan.space) for trial in trials])
+    errors = [trial.values[0] if trial.state == TrialState.COMPLETE else np.nan for trial in trials]
+    return np.cumsum(costs), points, np.array(errors)
+
+
+def _write_results(
+    run: Run, options: SamplersOptions, curves: Iterable[IncumbentCurve], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the tables and the figure; return the result."""
+    budgets = {sampler: budget_of(options, sampler) for sampler in sampler_names(options)}
+    errors = best_errors(curves, budgets)
+    means = mean_curves(errors)
+    run.write_text("searchers.csv", csv_text(curve_rows(means)))
+    repeats = {f"{sampler}/{noise}": best.astype(np.float32) for (sampler, noise), best in errors.items()}
+    run.write_arrays("repeats.npz", repeats)
+    write_figure(run, "searchers", draw_incumbents(means))
+    return {
+        "on": options.on,
+        "repeats": options.repeats,
+        "summary": [
+            mean.row(trainings)
+            for mean in means
+            for trainings in [*(count for count in SUMMARISED if count < mean.budget), mean.budget]
+        ],
+        "needed": trainings_needed(means, default=DEFAULT, references=REFERENCES),
+        **about,
+    }
