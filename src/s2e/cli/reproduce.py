@@ -18,7 +18,7 @@ from s2e.cli.terminal import out as console
 from s2e.cli.terminal import reporting, show_as_json
 from s2e.cli.workflow_commands import RESUMABLE, workflow_command
 from s2e.errors import InvalidInput, unknown_name
-from s2e.specs import SearchersOptions, SpacesOptions, TableOptions
+from s2e.specs import SamplersOptions, SpacesOptions, TableOptions
 
 if TYPE_CHECKING:
     from s2e.runs.directory import Run
@@ -62,25 +62,25 @@ def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) ->
 
 def show_spaces(run: Run, *, as_json: bool) -> None:
     """Print the result of a comparison of spaces."""
-    from s2e.cli.space_tables import tables, winner_tables
+    from s2e.cli.space_tables import fresh_tables, winner_tables
 
     if as_json:
         show_as_json(run)
         return
     result = run.read_json("result.json")
-    for table in [*winner_tables(result), *tables(result)]:
+    for table in [*winner_tables(result), *fresh_tables(result)]:
         console.print(table)
     typer.echo(f"run: {run.path}")
 
 
-def show_searchers(run: Run, *, as_json: bool) -> None:
+def show_samplers(run: Run, *, as_json: bool) -> None:
     """Print the result of a comparison of samplers."""
-    from s2e.cli.sampler_table import searchers_table
+    from s2e.cli.sampler_table import sampler_table
 
     if as_json:
         show_as_json(run)
         return
-    console.print(searchers_table(run.read_json("result.json")))
+    console.print(sampler_table(run.read_json("result.json")))
     typer.echo(f"run: {run.path}")
 
 
@@ -102,11 +102,11 @@ app.command()(
 app.command()(
     workflow_command(
         "reproduce searchers",
-        SearchersOptions,
-        "s2e.experiments.search_algorithms:compare_searchers",
+        SamplersOptions,
+        "s2e.experiments.samplers:compare_samplers",
         "Compare samplers: the error each has found after some numbers of trainings.",
         running=RESUMABLE,
-        show_run=show_searchers,
+        show_run=show_samplers,
     )
 )
 app.command()(
