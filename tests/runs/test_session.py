@@ -125,7 +125,7 @@ def test_run_of_another_command_is_refused(location: RunLocation) -> None:
     run_once(location)
     with pytest.raises(RunConflict, match="it was made by s2e search"):
         Session("train", TrainOptions(), location, resume=True)
-    with pytest.raises(RunConflict, match="must continue a run of s2e compare, but .* is of s2e search"):
+    with pytest.raises(RunConflict, match=r"must continue a run of s2e compare, but .* is of s2e search"):
         stored_options(location.out, "compare", NAMES)
 
 
