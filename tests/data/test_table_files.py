@@ -37,12 +37,10 @@ class TestText:
     @pytest.mark.parametrize(
         "text",
         [
-            "size,colour,count\n1.5,red,3\n2,blue,4\n",
             "size,colour,count\r\n1.5,red,3\r\n2,blue,4",
             "size,colour,count\r1.5,red,3\r2,blue,4\r",
             "size;colour;count\n1.5;red;3\n2.0;blue;4\n",
             "size\tcolour\tcount\n1.5\tred\t3\n2\tblue\t4\n",
-            '"size","colour","count"\n"1.5","red","3"\n"2","blue","4"\n',
             ' size, "colour", count\n1.5, "red", 3\n2, "blue", 4\n',
             "\n\nsize,colour,count\n\n1.5,red,3\n   \n2,blue,4\n\n",
             '\n\nsize,"colour",count\n\n1.5,red,3\n   \n2,blue,4\n\n',

@@ -123,7 +123,7 @@ def test_a_restored_encoder_gives_the_same_inputs(numbers, counts):
         np.testing.assert_array_equal(restored.encode(samples), encoder.encode(samples))
 
 
-@pytest.mark.parametrize("about", [{}, {"kind": "sounds"}, {"kind": "numbers"}, {"kind": "images", "shape": 3}])
-def test_other_json_is_refused(about):
-    with pytest.raises(UnreadableData):
-        read_encoder(about, {})
+def test_other_json_is_refused():
+    for about in ({}, {"kind": "sounds"}, {"kind": "numbers"}, {"kind": "images", "shape": 3}):
+        with pytest.raises(UnreadableData):
+            read_encoder(about, {})
