@@ -1,23 +1,59 @@
-"""s2e: train good classifiers on wrong labels, without being told how wrong they are."""
+"""s2e: train good classifiers on wrong labels, without knowing how many are wrong."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from s2e._version import __version__
 
 if TYPE_CHECKING:
-    from s2e.api import SearchResult, TrainResult, search, train
-    from s2e.data.samples import LabelledData
-    from s2e.estimator.classifier import S2EClassifier
+    from s2e.api import SearchResult, Status, TrainResult, search, train
+    from s2e.data import LabelledData
+    from s2e.engine import Curves, Dynamics, EpochFinished
+    from s2e.errors import InvalidInput, RunConflict, S2EError, UnreadableData
+    from s2e.estimator import S2EClassifier
+    from s2e.methods import Batch, Method, Need, Objective
+    from s2e.schedules import Space
+    from s2e.studies import GenerationFinished
 
-__all__ = ["LabelledData", "S2EClassifier", "SearchResult", "TrainResult", "__version__", "search", "train"]
+__all__ = [
+    "Batch",
+    "Curves",
+    "Dynamics",
+    "EpochFinished",
+    "GenerationFinished",
+    "InvalidInput",
+    "LabelledData",
+    "Method",
+    "Need",
+    "Objective",
+    "RunConflict",
+    "S2EClassifier",
+    "S2EError",
+    "SearchResult",
+    "Space",
+    "Status",
+    "TrainResult",
+    "UnreadableData",
+    "__version__",
+    "search",
+    "train",
+]
 
-_HOMES = {"LabelledData": "s2e.data.samples", "S2EClassifier": "s2e.estimator.classifier"}
+_MODULES = {
+    "s2e.api": ("SearchResult", "Status", "TrainResult", "search", "train"),
+    "s2e.data": ("LabelledData",),
+    "s2e.engine": ("Curves", "Dynamics", "EpochFinished"),
+    "s2e.errors": ("InvalidInput", "RunConflict", "S2EError", "UnreadableData"),
+    "s2e.estimator": ("S2EClassifier",),
+    "s2e.methods": ("Batch", "Method", "Need", "Objective"),
+    "s2e.schedules": ("Space",),
+    "s2e.studies": ("GenerationFinished",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import public names when they are first used, so that `import s2e` costs nothing."""
-    if name not in __all__:
+    """Import a public name when it is first used, so that `import s2e` imports nothing heavy."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 's2e' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES.get(name, "s2e.api")), name)
+    return getattr(import_module(_MODULE_OF[name]), name)

@@ -1,4 +1,4 @@
-"""`python -m s2e` and the console script: Ctrl-C is minded first, for the import of the command line takes a while."""
+"""`python -m s2e` and the console script; Ctrl-C is handled before the slow import of the command line."""
 
 from s2e.interrupts import end_on_ctrl_c
 

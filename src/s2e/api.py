@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,26 +16,19 @@ from torch import nn
 from s2e.data.samples import as_labelled_data, fingerprint
 from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
 from s2e.engine.task import VALIDATION, EpochFinished, Member
-from s2e.engine.two_stage import train_in_stages
+from s2e.engine.two_stage import train_in_two_stages
 from s2e.methods import Method, check_transition
 from s2e.networks.factories import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
 from s2e.specs import AUTO, GenerationSize, SearchSpec, TrainingSpec
-from s2e.studies.loop import GenerationFinished, diverged_trials
+from s2e.studies import GenerationFinished, diverged_trials
 from s2e.studies.plan import Search
-from s2e.studies.storage import check_storage
-from s2e.studies.studies import open_study
+from s2e.studies import check_storage
+from s2e.studies import open_study
 from s2e.workflows.pipeline import build_task, check_choices, find_schedules, plan_for
 from s2e.workflows.progress import Callbacks
-
-
-class Status(Enum):
-    """How a search or a training ended."""
-
-    COMPLETE = "complete"
-    STOPPED_EARLY = "stopped early"
-    SOME_DIVERGED = "some members diverged"
+from s2e.workflows.status import Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +140,7 @@ def search(
     listener = Callbacks(on_generation=on_generation)
     (found,), _ = find_schedules(task, [Search(plan, study)], listener=listener)
     diverged = diverged_trials(study)
-    status = Status.STOPPED_EARLY if listener.stopped else Status.SOME_DIVERGED if diverged else Status.COMPLETE
+    status = Status.of(stopped=listener.stopped, diverged=diverged > 0)
     message = (
         f"{status.value}: {len(study.trials)} trials, {diverged} of them diverged; best validation accuracy "
         f"{found.validation_accuracy:.2%} with trial {found.trial}"
@@ -199,10 +191,10 @@ def train(
     given = None if transition is None else check_transition(transition, data.classes)
     listener = Callbacks(on_epoch=on_epoch)
     member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
-    trained, (as_trained,) = train_in_stages(task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop)
+    trained, (as_trained,) = train_in_two_stages(task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop)
     curves = trained.curves
     diverged, done = bool(curves.diverged[0]), int(curves.epochs[0])
-    status = Status.SOME_DIVERGED if diverged else Status.STOPPED_EARLY if done < epochs else Status.COMPLETE
+    status = Status.of(stopped=done < epochs, diverged=diverged)
     accuracies = [f"{name} {float(curves.last(name)[0]):.2%}" for name in curves.accuracy]
     message = f"{status.value}: {done} of {epochs} epochs" + (
         f"; accuracy over the last {min(LAST_EPOCHS, done)} epochs: {', '.join(accuracies)}" if accuracies else ""

@@ -12,14 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from s2e.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
-
-    from s2e.schedules import Space
 
 Options = TypeVar("Options")
 
@@ -118,15 +113,15 @@ class TrainingSpec:
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """How a schedule is searched."""
+    """How a schedule is searched; `space` may be an `s2e.Space`, `sampler` an `optuna.samplers.BaseSampler`."""
 
-    space: str | Space = option("s2e", "Family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp")
-    sampler: str | BaseSampler = option(
+    space: str | Any = option("s2e", "Family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp")
+    sampler: str | Any = option(
         "curve", "curve, newton, newton-curve, natural, gradient, or Optuna's random, tpe, gp, cmaes or hyperband"
     )
     trials: int | None = option(
         None,
-        "Schedules to train; when not given 60 (in a comparison 30), or ten (five) generations where "
+        "Budget in full trainings; when not given 60 (in a comparison 30), or ten (five) generations where "
         "--generation-size is auto",
         type=int,
     )
@@ -250,7 +245,7 @@ class SpacesOptions:
 
 
 @dataclass(frozen=True)
-class SearchersOptions:
+class SamplersOptions:
     """`s2e reproduce searchers`: which samplers are compared, on which data, with which budget."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"samplers", "jobs"})

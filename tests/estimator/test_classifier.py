@@ -1,4 +1,4 @@
-"""`S2EClassifier` beyond scikit-learn's own checks: what it takes, what it finds, what it refuses."""
+"""`S2EClassifier` beyond scikit-learn's own checks: inputs, results, refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import nn
 from fitted_classifiers import QUICK, Narrow, fitted, of_any_shape, three_blobs
 from s2e import S2EClassifier
 from s2e.errors import InvalidInput, S2EError
-from s2e.studies import generation_size
+from s2e.workflows import pipeline
 
 ENOUGH = 15  # epochs after which most is learnt
 
@@ -40,20 +40,20 @@ def classifier(noisy):
 
 @pytest.fixture(scope="module")
 def quick(noisy):
-    """A classifier that has hardly learnt, for claims that are not about how well."""
+    """A barely trained classifier, for claims that are not about accuracy."""
     return fitted(noisy[0], noisy[1])
 
 
-# What it finds
+# Results
 
 
-def test_it_is_right_where_its_labels_were_wrong(classifier, noisy):
+def test_predictions_are_correct_where_labels_were_wrong(classifier, noisy):
     X, _, wrong, truth = noisy
     assert (classifier.predict(X)[wrong] == truth[wrong]).mean() > 0.9
     assert classifier.score(*three_blobs(seed=5)) > 0.9
 
 
-def test_wrong_labels_are_found_named_and_put_right(classifier, noisy):
+def test_wrong_labels_are_found_and_corrected(classifier, noisy):
     _, given, wrong, truth = noisy
     found = np.zeros(len(given), dtype=bool)
     found[classifier.label_issues_] = True
@@ -63,10 +63,10 @@ def test_wrong_labels_are_found_named_and_put_right(classifier, noisy):
     assert (classifier.suggested_labels_[~found] == given[~found]).all()
     assert abs(classifier.noise_rate_ - wrong.mean()) < 0.08
     np.testing.assert_allclose(classifier.transition_.sum(axis=1), 1)
-    assert (np.diff(classifier.label_quality_[classifier.label_issues_]) >= 0).all(), "the most doubtful come first"
+    assert (np.diff(classifier.label_quality_[classifier.label_issues_]) >= 0).all(), "the least probable come first"
 
 
-def test_the_table_of_issues_has_cleanlabs_columns_and_a_row_for_every_sample(classifier, noisy):
+def test_label_issues_have_the_columns_of_cleanlab(classifier, noisy):
     table = classifier.find_label_issues()
     assert list(table.columns)[:4] == ["is_label_issue", "label_quality", "given_label", "predicted_label"]
     np.testing.assert_array_equal(table["given_label"], noisy[1])
@@ -74,7 +74,7 @@ def test_the_table_of_issues_has_cleanlabs_columns_and_a_row_for_every_sample(cl
     np.testing.assert_array_equal(table["label_quality"] < 0.5, table["is_label_issue"])
 
 
-def test_trusted_samples_take_the_place_of_those_held_out(noisy, quick):
+def test_given_validation_replaces_the_held_out_part(noisy, quick):
     X, given, _, _ = noisy
     found = S2EClassifier(**QUICK).fit(X, given, X_val=X[:30], y_val=noisy[3][:30])
     assert found.validation_ == "clean"
@@ -82,13 +82,13 @@ def test_trusted_samples_take_the_place_of_those_held_out(noisy, quick):
     assert quick.validation_ == "noisy"
 
 
-def test_the_study_and_the_schedule_are_there_to_be_looked_at(classifier):
+def test_study_and_schedule_are_attributes(classifier):
     assert len(classifier.study_.trials) == 6
     assert classifier.schedule_.shape == (20,)
     assert 0 <= classifier.validation_accuracy_ <= 1
 
 
-# What it takes
+# Inputs
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_study_and_the_schedule_are_there_to_be_looked_at(classifier):
     [np.array(["cat", "dog", "emu"]), np.array(["a", "b", "c"], dtype=object), np.array([3, -1, 7]), [2.0, 0.0, 1.0]],
     ids=["text", "objects", "integers", "floats"],
 )
-def test_any_kind_of_label_comes_back_as_it_was(noisy, names):
+def test_labels_of_any_type_are_returned(noisy, names):
     labels = np.asarray(names)[noisy[1]]
     found = fitted(noisy[0], labels)
     np.testing.assert_array_equal(found.classes_, np.unique(labels))
@@ -104,29 +104,29 @@ def test_any_kind_of_label_comes_back_as_it_was(noisy, names):
     assert set(found.predict(noisy[0])) <= set(labels)
 
 
-def test_truths_and_columns_of_pandas_are_labels_too(noisy):
+def test_booleans_and_pandas_columns_are_labels(noisy):
     assert fitted(noisy[0], noisy[1] == 1).predict(noisy[0]).dtype == bool
     series = pd.Series(np.array(["x", "y", "z"])[noisy[1]])
     for column in (series, series.astype("category")):
         assert set(fitted(noisy[0], column).predict(noisy[0])) <= {"x", "y", "z"}
 
 
-def test_lists_tensors_and_arrays_are_the_same_to_it(noisy, quick):
+def test_lists_tensors_and_arrays_are_equivalent(noisy, quick):
     X, given = noisy[0], noisy[1]
     expected = quick.predict_proba(X)
     np.testing.assert_array_equal(fitted(X.tolist(), given.tolist()).predict_proba(X.tolist()), expected)
     np.testing.assert_array_equal(fitted(torch.from_numpy(X), given).predict_proba(torch.from_numpy(X)), expected)
 
 
-def test_missing_numbers_are_taken(noisy):
+def test_missing_numbers_are_accepted(noisy):
     X = noisy[0].copy()
     X[::7, 1] = np.nan
     assert fitted(X, noisy[1], epochs=ENOUGH).score(X, noisy[3]) > 0.7
 
 
-def test_a_frame_with_text_categories_and_gaps_is_taken_and_its_index_kept(noisy):
+def test_a_frame_with_text_categories_and_gaps_is_accepted(noisy):
     X, given = noisy[0], noisy[1]
-    frame = pd.DataFrame(X, columns=list("abcd"), index=[f"row {place}" for place in range(len(X))])
+    frame = pd.DataFrame(X, columns=list("abcd"), index=[f"row {index}" for index in range(len(X))])
     frame["city"] = np.array(["Rome", "Oslo", None], dtype=object)[noisy[3]]
     frame["size"] = pd.Categorical(np.array(["S", "M", "L"])[noisy[3]])
     found = fitted(frame, given, epochs=ENOUGH)
@@ -140,14 +140,14 @@ def test_a_frame_with_text_categories_and_gaps_is_taken_and_its_index_kept(noisy
 
 
 @pytest.mark.parametrize("container", [sparse.csr_matrix, sparse.coo_array])
-def test_sparse_samples_are_taken(noisy, container):
+def test_sparse_samples_are_accepted(noisy, container):
     X = container(np.maximum(noisy[0], 0))
     found = fitted(X, noisy[1], epochs=ENOUGH)
     assert found.score(X, noisy[3]) > 0.6
     assert found.n_features_in_ == 4
 
 
-def test_text_goes_through_a_pipeline():
+def test_text_in_a_pipeline():
     topics = ["ball goal team match", "bread oven flour salt", "rain wind cloud storm"]
     generator = np.random.default_rng(0)
     truth = np.arange(180) % 3
@@ -158,7 +158,7 @@ def test_text_goes_through_a_pipeline():
     assert pipeline.score(texts, truth) > 0.9
 
 
-def test_images_may_have_their_channels_first_or_last():
+def test_channels_may_be_first_or_last():
     generator = np.random.default_rng(0)
     labels = np.arange(96) % 2
     images = generator.integers(0, 100, size=(96, 3, 8, 8), dtype=np.uint8) + 100 * labels[:, None, None, None]
@@ -174,15 +174,15 @@ def test_images_may_have_their_channels_first_or_last():
 
 
 @pytest.mark.parametrize("network", [Narrow, lambda: Narrow(), of_any_shape], ids=["class", "lambda", "of two"])
-def test_any_factory_of_modules_is_a_network(noisy, network):
+def test_factories_of_modules_are_networks(noisy, network):
     found = fitted(noisy[0], noisy[1], network=network)
     assert found.predict_proba(noisy[0]).shape == (len(noisy[0]), 3)
 
 
-# Among scikit-learn's tools
+# scikit-learn's tools
 
 
-def test_it_works_in_cross_validation_searches_and_other_processes(noisy):
+def test_cross_validation_and_grid_search(noisy):
     X, given = noisy[0], noisy[1]
     search = GridSearchCV(S2EClassifier(**QUICK), {"epochs": [1, 3]}, cv=2).fit(X, given)
     assert search.best_params_["epochs"] in (1, 3)
@@ -194,19 +194,19 @@ def test_it_works_in_cross_validation_searches_and_other_processes(noisy):
     np.testing.assert_array_equal(here, elsewhere)
 
 
-def test_the_same_seed_gives_the_same_classifier_and_another_does_not(noisy, quick):
+def test_random_state_decides_the_classifier(noisy, quick):
     X, given = noisy[0], noisy[1]
     first = quick.predict_proba(X)
     np.testing.assert_array_equal(fitted(X, given).predict_proba(X), first)
     assert not np.array_equal(fitted(X, given, random_state=1).predict_proba(X), first)
 
 
-def test_a_generation_may_be_picked_and_is_searched_for_five_rounds(noisy, monkeypatch):
-    monkeypatch.setattr(generation_size, "picked", lambda _task, _kinds, sizes: sizes[0] // 2)
-    assert len(fitted(noisy[0], noisy[1], n_trials=None, epochs=1, generation="auto").study_.trials) == 15
+def test_a_chosen_generation_size_is_searched_for_five_generations(noisy, monkeypatch):
+    monkeypatch.setattr(pipeline, "choose_generation_size", lambda _task, _kinds, sizes: sizes[0] // 2)
+    assert len(fitted(noisy[0], noisy[1], n_trials=None, epochs=1, generation_size="auto").study_.trials) == 15
 
 
-def test_threads_are_given_back_and_change_nothing(noisy):
+def test_threads_are_restored_and_change_nothing(noisy):
     X, given = noisy[0], noisy[1]
     before = torch.get_num_threads()
     alone = fitted(X, given, n_jobs=1).predict_proba(X)
@@ -215,7 +215,7 @@ def test_threads_are_given_back_and_change_nothing(noisy):
     assert torch.get_num_threads() == before
 
 
-def test_progress_is_shown_when_asked_for_and_nothing_otherwise(noisy, capfd):
+def test_progress_is_shown_only_if_verbose(noisy, capfd):
     fitted(noisy[0], noisy[1])
     assert capfd.readouterr() == ("", "")
     fitted(noisy[0], noisy[1], verbose=1)
@@ -224,18 +224,18 @@ def test_progress_is_shown_when_asked_for_and_nothing_otherwise(noisy, capfd):
     assert all(stage in shown.err for stage in ("relabelling validation", "search", "final training"))
 
 
-# What it refuses
+# Refusals
 
 
-def test_sample_weights_are_refused_with_the_reason(noisy):
+def test_sample_weights_are_refused(noisy):
     X, given = noisy[0], noisy[1]
-    with pytest.raises(InvalidInput, match="what the schedule decides"):
+    with pytest.raises(InvalidInput, match="the schedule selects samples"):
         S2EClassifier(**QUICK).fit(X, given, sample_weight=np.ones(len(X)))
     with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weigth'"):
         S2EClassifier(**QUICK).fit(X, given, sample_weigth=np.ones(len(X)))
 
 
-def test_all_bad_parameters_are_named_at_once(noisy):
+def test_all_bad_parameters_are_reported_at_once(noisy):
     with pytest.raises(InvalidInput) as caught:
         S2EClassifier(n_trials=0, epochs=2.5, learning_rate=-1, validation_share=1.5).fit(noisy[0], noisy[1])
     assert all(name in str(caught.value) for name in ("n_trials", "epochs", "learning_rate", "validation_share"))
@@ -245,12 +245,12 @@ def test_all_bad_parameters_are_named_at_once(noisy):
     ("changes", "message"),
     [
         ({"network": "resnet"}, "`network` must be one of"),
-        ({"network": 7}, "must be a name or a factory"),
+        ({"network": 7}, "must be a name or a function"),
         ({"network": nn.ReLU.extra_repr}, "but got one with 1"),
         ({"method": "standard"}, "must have a keep rate"),
         ({"space": "nowhere"}, "`space` must be one of"),
-        ({"sampler": "nobody"}, "`sampler` must be one of"),
-        ({"generation": "wide"}, "`generation` must be a whole number of at least 1 or auto, but got 'wide'"),
+        ({"sampler": "unknown"}, "`sampler` must be one of"),
+        ({"generation_size": "wide"}, "`generation_size` must be an integer of at least 1 or auto, but got 'wide'"),
     ],
 )
 def test_a_bad_name_is_refused(noisy, changes, message):
@@ -258,7 +258,7 @@ def test_a_bad_name_is_refused(noisy, changes, message):
         fitted(noisy[0], noisy[1], **changes)
 
 
-def test_trusted_samples_must_be_whole_and_of_known_classes(noisy):
+def test_validation_samples_are_checked(noisy):
     X, given = noisy[0], noisy[1]
     with pytest.raises(InvalidInput, match="given together"):
         S2EClassifier(**QUICK).fit(X, given, X_val=X)
@@ -273,14 +273,14 @@ def test_trusted_samples_must_be_whole_and_of_known_classes(noisy):
 # Later samples in another form
 
 
-def test_dense_and_sparse_samples_are_the_same_samples(noisy):
+def test_dense_and_sparse_samples_are_equivalent(noisy):
     X = np.maximum(noisy[0], 0)
-    for learnt_from, other in ((X, sparse.csr_matrix(X)), (sparse.csr_matrix(X), X)):
-        found = fitted(learnt_from, noisy[1], epochs=3)
-        np.testing.assert_array_equal(found.predict_proba(other), found.predict_proba(learnt_from))
+    for trained_on, other in ((X, sparse.csr_matrix(X)), (sparse.csr_matrix(X), X)):
+        found = fitted(trained_on, noisy[1], epochs=3)
+        np.testing.assert_array_equal(found.predict_proba(other), found.predict_proba(trained_on))
 
 
-def test_images_do_not_pass_for_rows_nor_rows_for_images(noisy):
+def test_images_and_rows_are_not_interchangeable(noisy):
     images = np.zeros((len(noisy[0]), 4, 4))
     with pytest.raises(InvalidInput, match="rows of columns"):
         fitted(noisy[0], noisy[1], epochs=3).predict(images)

@@ -1,4 +1,4 @@
-"""A fitted classifier written and read again: the same predictions and verdicts, and nothing pickled."""
+"""A fitted classifier written and read again: the same predictions and audit, without pickle."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ KINDS = {
     "numbers": (lambda X: X, {}),
     "frame": (frame_of, {}),
     "sparse": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {}),
-    "few directions": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {"sparse_components": 2}),
+    "reduced": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {"sparse_components": 2}),
     "pixels": (images_of, {}),
     "images": (lambda X: images_of(X) / 255.0, {}),
 }
 
 
 @pytest.mark.parametrize(("made_of", "changes"), KINDS.values(), ids=KINDS)
-def test_what_is_read_is_what_was_written(tmp_path, made_of, changes):
+def test_a_loaded_classifier_equals_the_saved_one(tmp_path, made_of, changes):
     X, y = three_blobs(96)
     samples, names = made_of(X), np.array(["ant", "bee", "cow"])
     before = fitted(samples, names[y], **changes)
@@ -57,7 +57,7 @@ def test_labels_keep_their_type(tmp_path, labels):
 
 
 @pytest.mark.parametrize("network", [Narrow, of_any_shape])
-def test_a_network_of_ones_own_is_handed_over_again(tmp_path, network):
+def test_a_factory_is_passed_again(tmp_path, network):
     X, y = three_blobs(96)
     before = fitted(X, y, network=network)
     before.save(tmp_path / "saved")
@@ -69,8 +69,8 @@ def test_a_network_of_ones_own_is_handed_over_again(tmp_path, network):
         S2EClassifier.load(tmp_path / "saved", network=lambda: of_any_shape((4,), 7))
 
 
-def test_other_files_are_refused_in_words(tmp_path):
-    with pytest.raises(UnreadableData, match="there is none"):
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(UnreadableData, match="does not exist"):
         S2EClassifier.load(tmp_path / "nothing")
     (tmp_path / "text").write_text("not tensors")
     with pytest.raises(UnreadableData, match="is not a classifier"):

@@ -69,11 +69,11 @@ def test_label_issues_are_counted_and_the_most_frequent_error_named():
 def test_diverged_baselines_are_named():
     numbers = read_numbers(Run.open(runs.table()))
     (setting,) = numbers.settings
-    guess = Score("Co-teaching (guessing 20%)", "coteaching", 0.5, None, 0.6, None, 1, 0)
+    guess = Score("Co-teaching (assumed noise rate 20%)", "coteaching", 0.5, None, 0.6, None, 1, 0)
     diverged = Score("Standard", "standard", 0.0, None, 0.6, None, 1, 1)
     changed = replace(setting, scores=(diverged, guess, setting.scores[-1]))
     (summary,) = summarise_run(replace(numbers, settings=(changed,)), None)
-    assert ", compared with 50.0% for Co-teaching (guessing 20%). Standard training diverged. " in summary
+    assert ", compared with 50.0% for Co-teaching (assumed noise rate 20%). Standard training diverged. " in summary
 
 
 def test_a_comparison_has_a_summary_for_each_noise_setting():

@@ -35,7 +35,7 @@ from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import AUTO, GenerationSize, TrainingSpec
 from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES
-from s2e.studies.studies import open_study, quiet_optuna
+from s2e.studies import open_study, quiet_optuna
 from s2e.workflows.pipeline import build_task, check_choices, plan_for, search_and_train
 from s2e.workflows.progress import SILENT
 
@@ -258,13 +258,14 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every sample, (N,)."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        most_probable = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[most_probable])
 
     def find_label_issues(self) -> pd.DataFrame:
         """Return the result of the audit for every label, in the order of the samples.
 
-        Columns, the first four as in cleanlab's `CleanLearning`: `is_label_issue`, `label_quality` (probability that the
-        label is correct), `given_label`, `predicted_label` (the given label, or the most probable other one for an
+        Columns, the first four as in cleanlab's `CleanLearning`: `is_label_issue`, `label_quality` (probability that
+        the label is correct), `given_label`, `predicted_label` (the given label, or the most probable other one for an
         issue) and the `probability` of that one. The index is that of `X` where it was a DataFrame.
         """
         check_is_fitted(self)

@@ -21,7 +21,7 @@ from s2e.data import loading
 from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split
 from s2e.data.samples import LabelledData, fingerprint
 from s2e.engine.task import VALIDATION, Member, Task, Trained
-from s2e.engine.two_stage import populations_needed, train_in_stages
+from s2e.engine.two_stage import stages_needed, train_in_two_stages
 from s2e.methods import Need, Standard
 from s2e.runs.csv_files import csv_text
 from s2e.runs.directory import Run
@@ -29,7 +29,7 @@ from s2e.runs.session import RunLocation, Session
 from s2e.seeds import derive
 from s2e.specs import AUTO, CompareOptions
 from s2e.studies.generation_size import choose_generation_size
-from s2e.studies.loop import Found
+from s2e.studies import BestTrial
 from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, Search, SearchPlan, plan_search
 from s2e.workflows.comparison_figures import figure_files
 from s2e.workflows.entrants import Entrant, Setting, check_entrant_names, entrants_for
@@ -38,6 +38,7 @@ from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
 from s2e.workflows.pipeline import TEST, build_task, check_choices, find_schedules
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import network_name
+from s2e.workflows.status import Status
 
 LONGEST_NOISE = 60
 """Characters of a noise setting in the name of a file, which may have 255 bytes."""
@@ -45,7 +46,7 @@ LONGEST_NOISE = 60
 MOST_NAMED = 3
 """Methods trained together that are named in the progress; more would leave no room for a bar."""
 
-Schedules = Mapping[tuple[str, str], Found]
+Schedules = Mapping[tuple[str, str], BestTrial]
 """Schedules found, by noise setting and entrant."""
 
 
@@ -92,7 +93,7 @@ def compare(
     with session.start(about, replace(options, search=sized)) as run:
         finished = FinishedTrainings.of(run)
         fixed = [entrant for entrant in entrants if not entrant.searched]
-        found: dict[tuple[str, str], Found] = {}
+        found: dict[tuple[str, str], BestTrial] = {}
         for group in groups:
             _train(group, fixed, options, finished, listener, found)
             found |= _search(group, entrants, plan, stage, session, listener)
@@ -100,6 +101,7 @@ def compare(
         outcomes = finished.in_order(entrants, options.noises)
         _write(run, outcomes, finished.transitions, found)
         result = {
+            "status": Status.of(stopped=False, diverged=any(one.diverged for one in outcomes)).value,
             "summary": summarise(outcomes),
             "evaluated_on": _evaluated_on(groups[0].task),
             "validation": settings[0].prepared.validation,
@@ -202,13 +204,13 @@ def _train(
     ]
     names = list(dict.fromkeys(entrant.name for _, entrant in entries))
     stage = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} methods"
-    listener.stage(stage, populations_needed(group.task, members) * group.task.epochs)
+    listener.stage(stage, stages_needed(group.task, members) * group.task.epochs)
 
     def store(indices: list[int], trained: Trained) -> None:
         own = [entries[index] for index in indices]
         finished.add(list(_outcomes(group.task, own, [members[index] for index in indices], trained)), {})
 
-    trained, as_trained = train_in_stages(group.task, members, on_epoch=listener.epoch, on_first=store)
+    trained, as_trained = train_in_two_stages(group.task, members, on_epoch=listener.epoch, on_first_stage=store)
     matrices = {
         f"{setting.noise}/{entrant.name}/{setting.draw}": member.transition
         for (setting, entrant), member in zip(entries, as_trained, strict=True)
@@ -235,7 +237,7 @@ def _search(
     stage: str,
     session: Session[CompareOptions],
     listener: ProgressListener,
-) -> dict[tuple[str, str], Found]:
+) -> dict[tuple[str, str], BestTrial]:
     """Search the schedules of a group; the search gets training and validation data, never the test part."""
     searches = {
         (setting.noise, entrant.name): Search(

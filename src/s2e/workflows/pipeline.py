@@ -21,8 +21,8 @@ from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.data.samples import LabelledData
 from s2e.engine.devices import resolve_device
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
-from s2e.engine.task import VALIDATION, Member, Task, check
-from s2e.engine.two_stage import populations_needed
+from s2e.engine.task import VALIDATION, Member, Task, check_task
+from s2e.engine.two_stage import stages_needed
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
 from s2e.methods import method as method_of
@@ -31,7 +31,7 @@ from s2e.runs.directory import Run
 from s2e.seeds import derive
 from s2e.specs import SearchSpec, TrainingSpec
 from s2e.studies.generation_size import choose_generation_size
-from s2e.studies.loop import Found, epochs_left, search_schedules
+from s2e.studies import BestTrial, epochs_left, search_schedules
 from s2e.studies.plan import DEFAULT_GENERATIONS, Search, SearchPlan, plan_search
 from s2e.workflows.progress import SILENT, ProgressListener
 
@@ -95,7 +95,7 @@ def build_task(
         clean=clean,
     )
     everything = schedules.constant(1.0, training.epochs)
-    check(task, [Member(everything, 0, training.learning_rate, transition=np.eye(classes))])
+    check_task(task, [Member(everything, 0, training.learning_rate, transition=np.eye(classes))])
     return task
 
 
@@ -116,7 +116,7 @@ def find_schedules(
     run: Run | None = None,
     listener: ProgressListener = SILENT,
     stage: str = "search",
-) -> tuple[list[Found], Task]:
+) -> tuple[list[BestTrial], Task]:
     """Search schedules, several searches side by side in one population.
 
     Args:
@@ -164,13 +164,13 @@ def train_final(
     evaluate = dict(task.evaluate) if test is None else {**task.evaluate, TEST: test}
     task = replace(task, evaluate=evaluate, seed=derive(fresh, "batches"))
     members = [member for training in trainings for member in training.members(learning_rate, fresh)]
-    listener.stage(stage, populations_needed(task, members) * task.epochs)
+    listener.stage(stage, stages_needed(task, members) * task.epochs)
     return train_restarts(task, trainings, learning_rate=learning_rate, seed=fresh, on_epoch=listener.epoch)
 
 
 def audit_records(selected: SelectedRestart, doubtful: LabelledData | None) -> dict[str, NDArray[Any]]:
     """Return what a label audit reads of a final training, and of held-out samples whose labels are doubtful too."""
-    return records_of(selected.task, selected.trained, [selected.chosen], doubtful)
+    return records_of(selected.task, selected.trained, [selected.index], doubtful)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class PipelineResult:
         validation: "clean", "noisy" or "relabelled".
     """
 
-    found: Found
+    found: BestTrial
     selected: list[SelectedRestart]
     records: dict[str, NDArray[Any]]
     validation: str

@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Column
 
 from s2e.engine.task import EpochFinished
-from s2e.studies.loop import GenerationFinished
+from s2e.studies import GenerationFinished
 
 MOST_NAMED = 4
 """Searches whose best accuracies are shown one by one."""
@@ -125,7 +125,7 @@ class Bars:
 
     def generation(self, done: GenerationFinished) -> None:
         """Show the best so far."""
-        self._bars.update(self._task, best=f", {done.place}, best {_best(done)}")
+        self._bars.update(self._task, best=f", {done.position}, best {_best(done)}")
 
     def note(self, text: str) -> None:
         """Print a remark above the bars."""
@@ -157,7 +157,7 @@ class Lines:
         """Print the best accuracy and the remaining time."""
         spent = time.monotonic() - self._began
         left = max(0.0, spent * (self._epochs - self._trained) / self._trained) if self._trained else 0.0
-        position = f"{done.place}, trial {done.finished}/{done.trials}"
+        position = f"{done.position}, trial {done.finished}/{done.trials}"
         self._print(f"{position}: best validation accuracy {_best(done)}, {spent:.0f} s, about {left:.0f} s left")
 
     def note(self, text: str) -> None:

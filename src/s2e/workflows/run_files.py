@@ -18,6 +18,7 @@ from s2e.networks.factories import default_network
 from s2e.runs.classifier_file import write_classifier
 from s2e.runs.directory import Run
 from s2e.specs import AUTO
+from s2e.workflows.status import Status
 
 
 def network_name(network: str, train: LabelledData) -> str:
@@ -58,7 +59,7 @@ def write_final(
 
 def _curves(selected: SelectedRestart) -> dict[str, NDArray[Any]]:
     own = selected.trained.curves.arrays()
-    return {f"{selected.training.name}/{name}": array[selected.chosen] for name, array in own.items()}
+    return {f"{selected.training.name}/{name}": array[selected.index] for name, array in own.items()}
 
 
 def result(
@@ -67,7 +68,9 @@ def result(
     """Return what `result.json` says about final trainings; where one was searched, it is the last."""
     splits, last = prepared.splits, len(selected) - 1
     parts = {"train": splits.train, "valid": splits.valid, "test": splits.test}
+    diverged = any(bool(each.trained.curves.diverged[each.index]) for each in selected)
     return {
+        "status": Status.of(stopped=False, diverged=diverged).value,
         "methods": [_row(each, searched=searched and which == last) for which, each in enumerate(selected)],
         "epochs": selected[0].task.epochs,
         "noise_rate": prepared.noise_rate,
@@ -78,7 +81,7 @@ def result(
 
 def _row(selected: SelectedRestart, *, searched: bool) -> dict[str, Any]:
     """Summarise one training: accuracies over the last epochs and at the best epoch of the selected restart."""
-    curves, index = selected.trained.curves, selected.chosen
+    curves, index = selected.trained.curves, selected.index
     row: dict[str, Any] = {
         "name": selected.training.name,
         "method": selected.training.method.name,
@@ -94,5 +97,5 @@ def _row(selected: SelectedRestart, *, searched: bool) -> dict[str, Any]:
     precision = curves.label_precision[index, -LAST_EPOCHS:].mean()
     row["label_precision"] = None if np.isnan(precision) else float(precision)
     row["diverged"] = bool(curves.diverged[index])
-    row["validation_of_restarts"] = [round(float(value), 6) for value in selected.judged]
+    row["validation_of_restarts"] = [round(float(value), 6) for value in selected.validation_accuracies]
     return row

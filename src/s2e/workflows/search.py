@@ -16,7 +16,7 @@ from s2e.workflows.pipeline import build_task, check_choices, plan_for, search_a
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
 
-GUESSED_NOISE_RATE = 0.2
+ASSUMED_NOISE_RATE = 0.2
 """Noise rate given to Co-teaching where the true one is unknown: it needs one."""
 
 
@@ -70,11 +70,11 @@ def search(
 
 
 def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:
-    """Return Standard, and Co-teaching with the true noise rate, or with a usual guess where it is unknown."""
+    """Return Standard, and Co-teaching with the true noise rate, or with an assumed one where it is unknown."""
     epochs, restarts, rate = options.training.epochs, options.restarts, prepared.noise_rate
-    guess = "" if rate is not None else f" (guessing {GUESSED_NOISE_RATE:.0%})"
-    fixed = schedules.coteaching(GUESSED_NOISE_RATE if rate is None else rate, epochs)
+    assumed = "" if rate is not None else f" (assumed noise rate {ASSUMED_NOISE_RATE:.0%})"
+    fixed = schedules.coteaching(ASSUMED_NOISE_RATE if rate is None else rate, epochs)
     return [
         FinalTraining("Standard", method("standard"), schedules.constant(1.0, epochs), restarts),
-        FinalTraining(f"Co-teaching{guess}", method("coteaching"), fixed, restarts),
+        FinalTraining(f"Co-teaching{assumed}", method("coteaching"), fixed, restarts),
     ]
