@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from s2e._version import __version__
 
 if TYPE_CHECKING:
-    from s2e.api import SearchResult, Status, TrainResult, search, train
+    from s2e.api import SearchResult, TrainResult, search, train
     from s2e.data import LabelledData
     from s2e.engine import Curves, Dynamics, EpochFinished
     from s2e.errors import InvalidInput, RunConflict, S2EError, UnreadableData
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from s2e.methods import Batch, Method, Need, Objective
     from s2e.schedules import Space
     from s2e.studies import GenerationFinished
+    from s2e.workflows import Status
 
 __all__ = [
     "Batch",
@@ -40,7 +41,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "s2e.api": ("SearchResult", "Status", "TrainResult", "search", "train"),
+    "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
     "s2e.data": ("LabelledData",),
     "s2e.engine": ("Curves", "Dynamics", "EpochFinished"),
     "s2e.errors": ("InvalidInput", "RunConflict", "S2EError", "UnreadableData"),
@@ -48,6 +49,7 @@ _MODULES = {
     "s2e.methods": ("Batch", "Method", "Need", "Objective"),
     "s2e.schedules": ("Space",),
     "s2e.studies": ("GenerationFinished",),
+    "s2e.workflows": ("Status",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,17 +1,13 @@
 """The population engine: trains members in lockstep, on a CPU or a GPU. Everything that trains uses it."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
-    from s2e.engine.devices import resolve_device
-    from s2e.engine.inference import Classifier, predictions
-    from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
-    from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
-    from s2e.engine.task import VALIDATION, EpochFinished, Member, Task, Trained, check_task
-    from s2e.engine.training import Trainer, train_population
-    from s2e.engine.two_stage import stages_needed, train_in_two_stages
+from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
+from s2e.engine.devices import resolve_device
+from s2e.engine.inference import Classifier, predictions
+from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
+from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
+from s2e.engine.task import VALIDATION, EpochFinished, Member, Task, Trained, check_task
+from s2e.engine.training import Trainer, train_population
+from s2e.engine.two_stage import stages_needed, train_in_two_stages
 
 __all__ = [
     "LAST_EPOCHS",
@@ -36,22 +32,3 @@ __all__ = [
     "train_population",
     "train_restarts",
 ]
-
-_MODULES = {
-    "curves": ("LAST_EPOCHS", "Curves", "Dynamics"),
-    "devices": ("resolve_device",),
-    "inference": ("Classifier", "predictions"),
-    "restarts": ("FinalTraining", "SelectedRestart", "train_restarts"),
-    "step_timing": ("MAX_SLOWDOWN", "step_seconds"),
-    "task": ("VALIDATION", "EpochFinished", "Member", "Task", "Trained", "check_task"),
-    "training": ("Trainer", "train_population"),
-    "two_stage": ("stages_needed", "train_in_two_stages"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import public names on first use: the command line and reports need `LAST_EPOCHS`, but not torch."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"s2e.engine.{module}"), name)
-    raise AttributeError(f"module 's2e.engine' has no attribute {name!r}")

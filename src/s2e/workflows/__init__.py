@@ -1,1 +1,5 @@
-"""The pipeline behind every door: prepare, relabel, search, train, test, audit, predict, compare."""
+"""The workflows behind the command line, `s2e.search`, `s2e.train` and `S2EClassifier`, built on one pipeline."""
+
+from s2e.workflows.status import Status
+
+__all__ = ["Status"]
