@@ -1,10 +1,9 @@
-"""Comparisons that are killed, continued and joined by more methods: they end as if nothing had happened."""
+"""Comparisons that are killed and resumed, with the same methods or others: the result is that of one never killed."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,260 +13,198 @@ import pytest
 from comparisons import (
     EPOCHS,
     NOISES,
-    Death,
-    Log,
+    Killed,
     Trainings,
     compared,
-    files,
-    labels_of_users,
+    correct_labels,
     options,
     outcomes,
-    result,
-    right_labels,
     rows,
     save,
+    unknown_noise,
     without_figures,
 )
+from listeners import Log
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
-from s2e.methods import METHODS, JoCoR
+from s2e.methods import JoCoR, MentorNet
 from s2e.runs.directory import Run
-from s2e.workflows import compare as comparison
-from s2e.workflows.compare import CompareOptions
+from s2e.specs import CompareOptions
+from small_runs import contents, file_names, result
 from small_tasks import blobs
 
 _quick = pytest.fixture(without_figures, scope="module", autouse=True)
-data = pytest.fixture(right_labels, scope="module")
-own = pytest.fixture(labels_of_users, scope="module")
+data = pytest.fixture(correct_labels, scope="module")
+own = pytest.fixture(unknown_noise, scope="module")
 
-
-# Death and return
-
-
-DYING = ("standard", "mentornet", "f-correction", "s2e")
+METHODS = ("standard", "mentornet", "f-correction", "s2e")
 
 
 @pytest.fixture(scope="module")
 def never_killed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return compared(options(data, *DYING, noises=NOISES), tmp_path_factory.mktemp("never_killed") / "run")
+    return compared(options(data, *METHODS, noises=NOISES), tmp_path_factory.mktemp("never_killed") / "run")
 
 
 @pytest.fixture
 def copied(never_killed: Run, tmp_path: Path) -> Run:
-    """A finished comparison to play with."""
     return Run(shutil.copytree(never_killed.path, tmp_path / "copied"))
 
 
 def assert_same_comparison(one: Run, other: Run) -> None:
     assert {**result(one), "seconds": 0} == {**result(other), "seconds": 0}
-    assert files(one) == files(other)
-    for name in (name for name in files(one) if name.endswith((".csv", ".json")) and name != "result.json"):
+    assert file_names(one) == file_names(other)
+    for name in (name for name in file_names(one) if name.endswith((".csv", ".json")) and name != "result.json"):
         assert (one.path / name).read_bytes() == (other.path / name).read_bytes(), name
-    matrices = [run.read_arrays("transitions.npz") for run in (one, other)]
-    assert matrices[0].keys() == matrices[1].keys()
-    for name, matrix in matrices[0].items():
-        np.testing.assert_array_equal(matrix, matrices[1][name])
+    np.testing.assert_equal(one.read_arrays("transitions.npz"), other.read_arrays("transitions.npz"))
 
 
 def killed(given: CompareOptions, path: Path, after: int, *, resume: bool = False) -> list[int]:
-    """Let a comparison die instead of the population after so many; return the sizes of those it trained."""
+    """Kill a comparison before the population after `after` others; return the sizes of these."""
     with pytest.MonkeyPatch.context() as patched:
         trainings = Trainings(patched, after)
-        with pytest.raises(Death):
+        with pytest.raises(Killed):
             compared(given, path, resume=resume)
         return trainings.sizes
 
 
-@pytest.mark.parametrize(
-    ("after", "left"),
-    [(0, [8, 4]), (1, [4, 4])],  # what gives forward correction its matrices is trained again, and nothing else
-)
-def test_a_comparison_killed_in_a_population_ends_as_one_never_killed(
-    data: str, tmp_path: Path, after: int, left: list[int]
-) -> None:
-    given = options(data, "standard", "mentornet", "f-correction", noises=NOISES)
-    expected = compared(given, tmp_path / "whole")
-    assert len(killed(given, tmp_path / "run", after)) == after
-    assert not (tmp_path / "run" / "result.json").exists()
+def resumed(given: CompareOptions, path: Path, log: Log | None = None) -> tuple[Run, Trainings]:
     with pytest.MonkeyPatch.context() as patched:
         trainings = Trainings(patched)
-        run = compared(given, tmp_path / "run", resume=True)
-    assert trainings.sizes == left
-    assert_same_comparison(run, expected)
+        return compared(given, path, log, resume=True), trainings
 
 
-def test_what_the_first_population_finished_is_not_lost_with_the_second(data: str, tmp_path: Path) -> None:
-    killed(options(data, *DYING, noises=NOISES), tmp_path / "run", 1)
-    finished = outcomes(Run(tmp_path / "run"))
-    assert {method for _, method, _ in finished} == {"standard", "mentornet"}
-    assert len(finished) == 8
+# ------------------------------------------------------------------------------------------------ killed
 
 
-def test_a_comparison_that_dies_after_every_population_ends_as_one_never_killed_and_trains_nothing_again(
+def test_comparison_killed_after_every_population_trains_nothing_twice(
     never_killed: Run, data: str, tmp_path: Path
 ) -> None:
-    given, path = options(data, *DYING, noises=NOISES), tmp_path / "run"
+    given, path = options(data, *METHODS, noises=NOISES), tmp_path / "run"
     assert killed(given, path, 2) == [8, 4]
     assert killed(given, path, 0, resume=True) == []
     assert killed(given, path, 1, resume=True) == [2]  # a trial of each setting
     assert killed(given, path, 1, resume=True) == [2]
     assert not (path / "result.json").exists()
-    with pytest.MonkeyPatch.context() as patched:
-        trainings = Trainings(patched)
-        run = compared(given, path, resume=True)
+    run, trainings = resumed(given, path)
     assert trainings.sizes == [4]
     assert_same_comparison(run, never_killed)
 
 
-def test_noisy_validation_goes_on_with_the_setting_it_died_in(data: str, tmp_path: Path) -> None:
+def test_first_population_survives_the_second(never_killed: Run, data: str, tmp_path: Path) -> None:
+    given = options(data, *METHODS, noises=NOISES)
+    killed(given, tmp_path / "run", 1)
+    assert {method for _, method, _ in outcomes(Run(tmp_path / "run"))} == {"standard", "mentornet"}
+    run, trainings = resumed(given, tmp_path / "run")
+    assert trainings.sizes == [4, 4, 2, 2, 4]  # the first estimates the matrices again
+    assert_same_comparison(run, never_killed)
+
+
+@pytest.mark.slow
+def test_noisy_validation_continues_with_the_setting_it_was_killed_in(data: str, tmp_path: Path) -> None:
     given = options(data, "standard", "s2e", validation="noisy")
     expected = compared(given, tmp_path / "whole")
     assert killed(given, tmp_path / "run", 4) == [1, 1, 1, 1]
-    with pytest.MonkeyPatch.context() as patched:
-        trainings = Trainings(patched)
-        run = compared(given, tmp_path / "run", resume=True)
+    run, trainings = resumed(given, tmp_path / "run")
     assert trainings.sizes == [1, 1]
     assert_same_comparison(run, expected)
 
 
-@pytest.mark.parametrize("moment", ["figures", "result.json"])
-def test_a_death_while_the_tables_are_written_costs_no_training(
-    never_killed: Run, data: str, tmp_path: Path, moment: str
-) -> None:
-    given, write = options(data, *DYING, noises=NOISES), Run._write
+def test_comparison_killed_while_writing_trains_nothing(never_killed: Run, data: str, tmp_path: Path) -> None:
+    given, write = options(data, *METHODS, noises=NOISES), Run._write
 
-    def dying(run: Run, name: str, fill: Callable[..., object]) -> None:
-        if name == moment:
-            raise Death
+    def killed_writing(run: Run, name: str, fill: Callable[..., object]) -> None:
+        if name == "result.json":
+            raise Killed
         write(run, name, fill)
 
-    def no_figures(_: Any) -> None:
-        raise Death
-
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Run, "_write", dying)
-        if moment == "figures":
-            patched.setattr(comparison, "figure_files", no_figures)
-        with pytest.raises(Death):
+        patched.setattr(Run, "_write", killed_writing)
+        with pytest.raises(Killed):
             compared(given, tmp_path / "run")
-    with pytest.MonkeyPatch.context() as patched:
-        trainings = Trainings(patched)
-        run = compared(given, tmp_path / "run", resume=True)
+    run, trainings = resumed(given, tmp_path / "run")
     assert not trainings.sizes
     assert_same_comparison(run, never_killed)
 
 
-def test_continuing_what_is_finished_trains_nothing_and_changes_nothing(
-    never_killed: Run, copied: Run, data: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainings, log = Trainings(monkeypatch), Log()
-    compared(options(data, *DYING, noises=NOISES), copied.path, log, resume=True)
+def test_resuming_a_finished_comparison_changes_nothing(never_killed: Run, copied: Run, data: str) -> None:
+    log = Log()
+    _, trainings = resumed(options(data, *METHODS, noises=NOISES), copied.path, log)
     assert not trainings.sizes
     assert log.stages == [("search", 0)]
     assert_same_comparison(copied, never_killed)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"seeds": 3}, "seeds was 2 and is now 3"),
-        ({"epochs": 5}, f"epochs was {EPOCHS} and is now 5"),
-        ({"noises": NOISES[:1]}, "noises was ['pair:0.4', 'symmetric:0.3'] and is now ['pair:0.4']"),
-        ({"noise_rate": 0.3}, "noise_rate was None and is now 0.3"),
-        ({"trials": 6, "sampler": "curve"}, "sampler was 'random' and is now 'curve'; trials was 2 and is now 6"),
-        ({"validation": "noisy"}, "validation was 'auto' and is now 'noisy'"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_continuing_with_other_options_is_refused_by_their_names(
-    never_killed: Run, copied: Run, data: str, changes: dict[str, Any], said: str
-) -> None:
-    given = replace(options(data, *DYING, noises=NOISES), **changes)
-    with pytest.raises(RunConflict) as refused:
-        compared(given, copied.path, resume=True)
-    assert str(refused.value) == f"{str(copied.path)!r} was made with other settings: {said}."
+# ------------------------------------------------------------------------------------------------ refused
+
+
+def test_other_options_are_refused(never_killed: Run, copied: Run, data: str) -> None:
+    with pytest.raises(RunConflict, match=r"noises was \['pair:0.4', .* and is now \['pair:0.4'\]; seeds was 2 and is"):
+        compared(options(data, *METHODS, seeds=3), copied.path, resume=True)
     assert_same_comparison(copied, never_killed)
 
 
-@pytest.mark.parametrize("part", ["x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test"])
-def test_continuing_on_data_that_have_changed_is_refused(tmp_path: Path, part: str) -> None:
+@pytest.mark.parametrize("part", ["y_train", "x_valid", "y_test"])
+def test_changed_data_are_refused(tmp_path: Path, part: str) -> None:
     trusted = blobs(96, wrong=0.0, seed=1)
     arrays: dict[str, Any] = {"x_valid": trusted.inputs, "y_valid": trusted.labels}
     file = save(tmp_path / "own.npz", **arrays)
-    given = options(file, "standard", noises=("none",), seeds=1, epochs=1)
-    compared(given, tmp_path / "run")
+    given = {"noises": ("none",), "seeds": 1, "epochs": 1}
+    compared(options(file, "standard", **given), tmp_path / "run")
     with np.load(file) as stored:
         arrays = dict(stored)
     arrays[part] = arrays[part][::-1]
     np.savez(file, **arrays)
     with pytest.raises(RunConflict, match="the data have changed since"):
-        compared(replace(given, methods=("standard", "decoupling")), tmp_path / "run", resume=True)
+        compared(options(file, "standard", "decoupling", **given), tmp_path / "run", resume=True)
 
 
-def test_a_second_comparison_in_the_same_place_is_refused(never_killed: Run, copied: Run, data: str) -> None:
-    with pytest.raises(RunConflict, match="already holds a run"):
-        compared(options(data, "standard"), copied.path)
-    assert_same_comparison(copied, never_killed)
-
-
-# numpy leaves the file of a truncated archive open until it is collected
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", ["truncated", "not an archive", "of another kind"])
-def test_a_damaged_record_of_finished_trainings_is_refused_and_left_alone(copied: Run, data: str, damage: str) -> None:
-    record = copied.path / "outcomes.npz"
+def test_damaged_file_of_finished_trainings_is_refused_and_kept(copied: Run, data: str, damage: str) -> None:
+    file = copied.path / "outcomes.npz"
     if damage == "truncated":
-        record.write_bytes(record.read_bytes()[:-100])
+        file.write_bytes(file.read_bytes()[:-100])
     elif damage == "not an archive":
-        record.write_bytes(b"nothing to be read" * 50)
+        file.write_bytes(b"no archive" * 50)
     else:
-        np.savez(record, accuracy=np.zeros(3))
-    left = record.read_bytes()
+        np.savez(file, accuracy=np.zeros(3))
+    left = file.read_bytes()
     with pytest.raises(UnreadableData, match=r"outcomes\.npz' could not be read"):
-        compared(options(data, *DYING, noises=NOISES), copied.path, resume=True)
-    assert record.read_bytes() == left
+        compared(options(data, *METHODS, noises=NOISES), copied.path, resume=True)
+    assert file.read_bytes() == left
 
 
-# More methods
+# ------------------------------------------------------------------------------------------------ other methods
 
 
-def test_methods_that_join_are_trained_and_the_finished_ones_are_not_trained_again(
-    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_added_methods_are_trained_and_finished_ones_are_not(data: str, tmp_path: Path) -> None:
     at_once = compared(options(data, "jocor", "s2e", "standard"), tmp_path / "at_once")
-    joined = compared(options(data, "standard", "s2e"), tmp_path / "joined")
-    trainings = Trainings(monkeypatch)
-    compared(options(data, "jocor", "s2e", "standard"), joined.path, resume=True)
+    path = compared(options(data, "standard", "s2e"), tmp_path / "run").path
+    run, trainings = resumed(options(data, "jocor", "s2e", "standard"), path)
     assert [[each.method for each in members] for members in trainings.members] == [[JoCoR()] * 2]
-    assert_same_comparison(joined, at_once)
+    assert_same_comparison(run, at_once)
 
 
-def test_a_search_that_joins_leaves_the_finished_one_alone(
-    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = compared(options(data, "s2e"), tmp_path / "run")
-    before = rows(run, "curves.csv")
-    trainings = Trainings(monkeypatch)
-    compared(options(data, "s2e", "s2e:mentornet"), run.path, resume=True)
+def test_added_search_leaves_the_finished_one_unchanged(data: str, tmp_path: Path) -> None:
+    path = compared(options(data, "s2e"), tmp_path / "run").path
+    before = rows(Run(path), "curves.csv")
+    run, trainings = resumed(options(data, "s2e", "s2e:mentornet"), path)
     assert trainings.sizes == [1, 1, 2]
-    assert {each.method for members in trainings.members for each in members} == {METHODS["mentornet"]}
+    assert {each.method for members in trainings.members for each in members} == {MentorNet()}
     assert rows(run, "curves.csv")[: len(before)] == before
 
 
-def test_methods_that_are_no_longer_asked_for_stay_in_the_tables(
-    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = compared(options(data, "standard", "f-correction"), tmp_path / "run")
-    before = rows(run, "curves.csv")
-    trainings = Trainings(monkeypatch)
-    compared(options(data, "jocor"), run.path, resume=True)
+def test_methods_that_are_no_longer_requested_stay_in_the_tables(data: str, tmp_path: Path) -> None:
+    path = compared(options(data, "standard", "f-correction"), tmp_path / "run").path
+    before = rows(Run(path), "curves.csv")
+    run, trainings = resumed(options(data, "jocor"), path)
     assert trainings.sizes == [2]
     assert [row["method"] for row in result(run)["summary"]] == ["jocor", "standard", "f-correction"]
     assert rows(run, "curves.csv")[2 * EPOCHS :] == before
     assert run.read_arrays("transitions.npz").keys() == {"pair:0.4/f-correction/0", "pair:0.4/f-correction/1"}
 
 
-def test_a_joining_method_that_cannot_take_part_costs_nothing(own: str, tmp_path: Path) -> None:
+def test_added_method_that_is_impossible_changes_nothing(own: str, tmp_path: Path) -> None:
     run = compared(options(own, "standard", noises=("none",)), tmp_path / "run")
-    before = {name: (run.path / name).read_bytes() for name in files(run)}
+    before = contents(run)
     with pytest.raises(InvalidInput, match="coteaching needs a noise rate"):
         compared(options(own, "standard", "coteaching", noises=("none",)), run.path, resume=True)
-    assert {name: (run.path / name).read_bytes() for name in files(run)} == before
+    assert contents(run) == before
