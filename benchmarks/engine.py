@@ -2,10 +2,10 @@
 
     python benchmarks/engine.py --members 1 6 32 --out engine.json
 
-Both sides do the same mathematics: Co-teaching on MNIST's MLP (or CIFAR-10's CNN), batch 128, Adam, a keep count for
-each member, data resident on the device. The plain side is what one would write without an engine: one member after
-the other, two `nn.Module`s and two `torch.optim.Adam`s each. It keeps no records; the engine keeps all of its own.
-Both sides are timed in turns, and every figure is the median over the turns of the time of one step of all members.
+Both sides compute the same: Co-teaching with the MLP for MNIST (or the CNN for CIFAR-10), batch 128, Adam, a keep count
+for each member, data resident on the device. The plain side trains one member after the other, with two `nn.Module`s
+and two `torch.optim.Adam`s each. It keeps no records; the engine keeps all of its records. The sides are timed
+alternately. Every number is the median time of one step of all members.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BATCH, SAMPLES = 128, 12_800
 
 
 def data(shape: tuple[int, ...]) -> LabelledData:
-    """Random pixels and labels: the time of a step does not depend on them."""
+    """Return random pixels and labels: the time of a step does not depend on them."""
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 256, size=(SAMPLES, *shape), dtype=np.uint8)
     labels = generator.integers(0, 10, size=SAMPLES)
@@ -45,7 +45,7 @@ def data(shape: tuple[int, ...]) -> LabelledData:
 def plain_step(
     train: LabelledData, network: Factory, keeps: Sequence[int], device: torch.device, *, fused: bool
 ) -> Callable[[int], None]:
-    """Return a function that trains every member on so many batches, one member after the other."""
+    """Return a function that trains every member on a number of batches, one member after the other."""
     inputs = torch.from_numpy(train.inputs).to(device)
     labels = torch.from_numpy(train.labels).to(device)
     members = []
@@ -53,19 +53,19 @@ def plain_step(
         pair = [network().to(device) for _ in range(2)]
         members.append((keep, pair, [torch.optim.Adam(one.parameters(), lr=1e-3, fused=fused) for one in pair]))
     order = torch.randperm(SAMPLES).to(device)
-    place = 0
+    position = 0
 
     def step() -> None:
-        nonlocal place
-        index = order[place : place + BATCH]
-        place = (place + BATCH) % SAMPLES
+        nonlocal position
+        index = order[position : position + BATCH]
+        position = (position + BATCH) % SAMPLES
         for keep, (one, other), optimizers in members:
-            batch, given = inputs[index].float() / 255, labels[index]
-            losses = [functional.cross_entropy(each(batch), given, reduction="none") for each in (one, other)]
-            picks = [loss.detach().argsort()[:keep] for loss in losses]
-            for optimizer, loss, picked in zip(optimizers, losses, reversed(picks), strict=True):
+            batch, batch_labels = inputs[index].float() / 255, labels[index]
+            losses = [functional.cross_entropy(each(batch), batch_labels, reduction="none") for each in (one, other)]
+            kept = [loss.detach().argsort()[:keep] for loss in losses]
+            for optimizer, loss, selected in zip(optimizers, losses, reversed(kept), strict=True):
                 optimizer.zero_grad()
-                loss[picked].mean().backward()
+                loss[selected].mean().backward()
                 optimizer.step()
 
     def run(steps: int) -> None:
@@ -78,7 +78,7 @@ def plain_step(
 def seconds_per_step(
     sides: Sequence[Callable[[int], None]], steps: int, repeats: int, device: torch.device
 ) -> list[float]:
-    """Median over repeats of the mean time of a step, for each side; the sides take turns, after a warm-up."""
+    """Return the median over repeats of the mean time of a step, for each side; the first repeat is a warm-up."""
     times: list[list[float]] = [[] for _ in sides]
     for repeat in range(repeats + 1):
         for side, run in enumerate(sides):
@@ -98,17 +98,19 @@ def measure(
     train = data(SHAPES[network])
     factory = reference_network(network, train.sample_shape, train.classes)
     rates = np.linspace(0.3, 0.9, members)
-    task = Task(train, factory, Coteaching(), {}, epochs=1, batch_size=BATCH, device=device, fuse=device.type == "cuda")
+    task = Task(
+        train, factory, Coteaching(), {}, epochs=1, batch_size=BATCH, device=device, compile=device.type == "cuda"
+    )
     engine = engine_steps(task, [Member(schedules.constant(rate, 1), seed) for seed, rate in enumerate(rates)])
     plain = plain_step(train, factory, [int(rate * BATCH) for rate in rates], device, fused=fused)
-    ours, theirs = seconds_per_step([engine, plain], steps, repeats, device)
+    engine_seconds, plain_seconds = seconds_per_step([engine, plain], steps, repeats, device)
     return {
         "network": network,
         "members": members,
-        "engine_us_per_step": round(1e6 * ours, 1),
-        "engine_us_per_step_and_member": round(1e6 * ours / members, 1),
-        "plain_us_per_step": round(1e6 * theirs, 1),
-        "times_faster": round(theirs / ours, 2),
+        "engine_us_per_step": round(1e6 * engine_seconds, 1),
+        "engine_us_per_step_and_member": round(1e6 * engine_seconds / members, 1),
+        "plain_us_per_step": round(1e6 * plain_seconds, 1),
+        "times_faster": round(plain_seconds / engine_seconds, 2),
     }
 
 
@@ -125,26 +127,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--fused", action="store_true", help="give the plain side PyTorch's fused Adam too")
+    parser.add_argument("--fused", action="store_true", help="use PyTorch's fused Adam on the plain side")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    device = torch.device(given.device)
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
     about = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "batch": BATCH,
-        "plain_adam": "fused" if given.fused else "default",
+        "plain_adam": "fused" if arguments.fused else "default",
     }
     rows = []
     print(f"{'network':14}{'members':>8}{'engine µs':>12}{'per member':>12}{'plain µs':>12}{'faster':>9}")
-    for network, members in product(given.networks, given.members):
-        row = measure(network, members, given.steps, given.repeats, device, fused=given.fused)
+    for network, members in product(arguments.networks, arguments.members):
+        row = measure(network, members, arguments.steps, arguments.repeats, device, fused=arguments.fused)
         rows.append(row)
         values = list(row.values())
         print(f"{values[0]:14}{values[1]:8}{values[2]:12}{values[3]:12}{values[4]:12}{values[5]:8}x", flush=True)
-        if given.out:
-            given.out.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
+        if arguments.out:
+            arguments.out.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `speed.py` measures with: populations on made-up data, the time of a step, fresh processes and fresh caches."""
+"""Measurements for `speed.py`: populations on random data, the time of a step, new processes with empty caches."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CLASSES = {"mlp": 10, "cifar10-cnn": 10, "cifar100-cnn": 100}
 BATCH = 128
 
 
-def made_up(shape: tuple[int, ...], samples: int, classes: int = 10) -> LabelledData:
-    """Random pixels and labels."""
+def random_data(shape: tuple[int, ...], samples: int, classes: int = 10) -> LabelledData:
+    """Return random pixels and labels."""
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 256, size=(samples, *shape), dtype=np.uint8)
     labels = generator.integers(0, classes, size=samples)
@@ -37,21 +37,21 @@ def made_up(shape: tuple[int, ...], samples: int, classes: int = 10) -> Labelled
 
 
 def members(count: int, epochs: int = 1) -> list[Member]:
-    """Co-teaching with keep rates from 0.3 to 0.9."""
+    """Return Co-teaching members with keep rates from 0.3 to 0.9."""
     rates = np.linspace(0.3, 0.9, count)
     return [Member(schedules.constant(float(rate), epochs), seed) for seed, rate in enumerate(rates)]
 
 
 def task(network: str, samples: int, device: torch.device, **changes: Any) -> Task:
-    """Co-teaching of a reference network on made-up data, for an epoch unless changed."""
-    train = made_up(SHAPES[network], samples, CLASSES[network])
+    """Return Co-teaching of a reference network on random data, for one epoch by default."""
+    train = random_data(SHAPES[network], samples, CLASSES[network])
     factory = reference_network(network, train.sample_shape, train.classes)
     settings = {"evaluate": {}, "epochs": 1, "batch_size": BATCH, "device": device, **changes}
     return Task(train, factory, Coteaching(), **settings)
 
 
 def step_seconds(run: Callable[[int], None], device: torch.device, *, at_least: float = 0.3) -> float:
-    """Return the time of a step: the median of five stretches, each of some tenths of a second."""
+    """Return the time of a step: the median of five timings of at least `at_least` seconds."""
     run(16)
     wait(device)
     began = time.perf_counter()
@@ -69,17 +69,17 @@ def step_seconds(run: Callable[[int], None], device: torch.device, *, at_least: 
 
 
 def kernels_per_step(run: Callable[[int], None]) -> float | None:
-    """Count what a GPU is given to do in a step; None on a CPU."""
+    """Return the number of kernels and copies of a step on a GPU; None on a CPU."""
     if not torch.cuda.is_available():
         return None
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
         run(16)
         torch.cuda.synchronize()
-    return sum(row.count for row in seen.key_averages() if row.device_time_total > 0) / 16
+    return sum(row.count for row in profiled.key_averages() if row.device_time_total > 0) / 16
 
 
 def cold_and_cached(command: Sequence[str]) -> Iterator[tuple[float, subprocess.CompletedProcess[str]]]:
-    """Run a command twice, with nothing compiled before and with all of it; "{scratch}" is a fresh folder each time."""
+    """Run a command twice, with an empty compiler cache and with a full one; "{scratch}" is a new folder each time."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             **os.environ,
@@ -95,24 +95,24 @@ def cold_and_cached(command: Sequence[str]) -> Iterator[tuple[float, subprocess.
 
 
 @contextmanager
-def float32_proper() -> Iterator[None]:
-    """Keep products and convolutions from the tensor cores' tf32."""
-    products, convolutions = training._fast_matrix_products, torch.backends.cudnn.allow_tf32
-    training._fast_matrix_products = nullcontext  # type: ignore[assignment]
+def full_float32() -> Iterator[None]:
+    """Disable tf32 in matrix products and convolutions."""
+    products, convolutions = training._tf32_matrix_products, torch.backends.cudnn.allow_tf32
+    training._tf32_matrix_products = nullcontext  # type: ignore[assignment]
     torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        training._fast_matrix_products, torch.backends.cudnn.allow_tf32 = products, convolutions
+        training._tf32_matrix_products, torch.backends.cudnn.allow_tf32 = products, convolutions
 
 
-def forget() -> None:
-    """Give the memory of earlier populations back."""
+def release_memory() -> None:
+    """Free the memory of earlier populations."""
     gc.collect()
     torch.cuda.empty_cache()
 
 
 def wait(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
+    """Wait until a device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""The eight methods in plain PyTorch: what one would write without an engine, one member at a time.
+"""The eight methods in plain PyTorch, one member at a time.
 
 `nn.Module`s, fused `torch.optim.Adam`s, data resident on the device; no records and no evaluation.
 """
@@ -17,118 +17,118 @@ from s2e.data.samples import LabelledData
 
 BATCH, LEARNING_RATE = 128, 1e-3
 KEEP_RATE = 0.55
-"""Keep rate of a member that is measured on its own."""
+"""Keep rate of a member that is measured alone."""
 KEEP = int(KEEP_RATE * BATCH)
 
 Step: TypeAlias = Callable[[], None]
 Draw: TypeAlias = Callable[[], tuple[Tensor, Tensor]]
 
 
-class Given(NamedTuple):
-    """What a plain training starts from."""
+class PlainTask(NamedTuple):
+    """Inputs of a plain training."""
 
-    network: Callable[[], nn.Module]  # builds one on the device
-    batch: Draw  # the next training batch, (B, ...) in [0, 1] and (B,)
-    clean_batch: Draw  # the next clean batch
+    network: Callable[[], nn.Module]  # returns a new network on the device
+    batch: Draw  # returns the next training batch, (B, ...) in [0, 1] and (B,)
+    clean_batch: Draw  # returns the next clean batch
     transition: Tensor  # (C, C)
 
 
-def plain_standard(given: Given) -> Step:
+def plain_standard(task: PlainTask) -> Step:
     """Mean cross-entropy of the batch."""
-    network = given.network()
+    network = task.network()
     optimizer = _adam(network)
 
     def step() -> None:
-        inputs, labels = given.batch()
+        inputs, labels = task.batch()
         _descend(functional.cross_entropy(network(inputs), labels), optimizer)
 
     return step
 
 
-def plain_forward_correction(given: Given) -> Step:
+def plain_forward_correction(task: PlainTask) -> Step:
     """−log (Tᵀp)_y, averaged over the batch."""
-    network = given.network()
+    network = task.network()
     optimizer = _adam(network)
 
     def step() -> None:
-        inputs, labels = given.batch()
-        shares = network(inputs).softmax(dim=-1) @ given.transition
+        inputs, labels = task.batch()
+        shares = network(inputs).softmax(dim=-1) @ task.transition
         _descend(functional.nll_loss(shares.log(), labels), optimizer)
 
     return step
 
 
-def plain_mentornet(given: Given) -> Step:
+def plain_mentornet(task: PlainTask) -> Step:
     """Mean over a network's own smallest losses."""
-    network = given.network()
+    network = task.network()
     optimizer = _adam(network)
 
     def step() -> None:
-        inputs, labels = given.batch()
+        inputs, labels = task.batch()
         losses = functional.cross_entropy(network(inputs), labels, reduction="none")
         _descend(losses.topk(KEEP, largest=False).values.mean(), optimizer)
 
     return step
 
 
-def plain_coteaching(given: Given) -> Step:
+def plain_coteaching(task: PlainTask) -> Step:
     """Mean over the samples for which the other network's losses are smallest."""
-    one, other = given.network(), given.network()
+    one, other = task.network(), task.network()
     optimizers = _adam(one), _adam(other)
 
     def step() -> None:
-        inputs, labels = given.batch()
+        inputs, labels = task.batch()
         losses = [functional.cross_entropy(each(inputs), labels, reduction="none") for each in (one, other)]
         _descend(_exchanged(losses, KEEP), *optimizers)
 
     return step
 
 
-def plain_decoupling(given: Given) -> Step:
+def plain_decoupling(task: PlainTask) -> Step:
     """Σ w·CE / max(0.1·B, Σ w) of each network, where w marks the samples they predict differently."""
-    one, other = given.network(), given.network()
+    one, other = task.network(), task.network()
     optimizers = _adam(one), _adam(other)
 
     def step() -> None:
-        inputs, labels = given.batch()
+        inputs, labels = task.batch()
         logits = one(inputs), other(inputs)
         differ = logits[0].argmax(dim=-1) != logits[1].argmax(dim=-1)
-        wanted = labels[differ]
-        if len(wanted) == 0:
+        selected = labels[differ]
+        if len(selected) == 0:
             return
-        first, second = (functional.cross_entropy(each[differ], wanted, reduction="sum") for each in logits)
-        _descend((first + second) / max(0.1 * BATCH, len(wanted)), *optimizers)
+        first, second = (functional.cross_entropy(each[differ], selected, reduction="sum") for each in logits)
+        _descend((first + second) / max(0.1 * BATCH, len(selected)), *optimizers)
 
     return step
 
 
-def plain_coteaching_plus(given: Given) -> Step:
+def plain_coteaching_plus(task: PlainTask) -> Step:
     """Co-teaching among the samples that the networks predict differently."""
-    one, other = given.network(), given.network()
+    one, other = task.network(), task.network()
     optimizers = _adam(one), _adam(other)
 
     def step() -> None:
-        inputs, labels = given.batch()
+        inputs, labels = task.batch()
         logits = one(inputs), other(inputs)
         differ = logits[0].argmax(dim=-1) != logits[1].argmax(dim=-1)
-        wanted = labels[differ]
-        if len(wanted) == 0:
+        selected = labels[differ]
+        if len(selected) == 0:
             return
-        losses = [functional.cross_entropy(each[differ], wanted, reduction="none") for each in logits]
-        _descend(_exchanged(losses, max(1, int(KEEP_RATE * len(wanted)))), *optimizers)
+        losses = [functional.cross_entropy(each[differ], selected, reduction="none") for each in logits]
+        _descend(_exchanged(losses, max(1, int(KEEP_RATE * len(selected)))), *optimizers)
 
     return step
 
 
-def plain_reweight(given: Given) -> Step:
+def plain_reweight(task: PlainTask) -> Step:
     """Weights max(−∂L/∂ε, 0)/Σ from the clean loss L after a virtual step, which is unrolled."""
-    network = given.network()
+    network = task.network()
     optimizer = _adam(network)
     weights = dict(network.named_parameters())
 
     def step() -> None:
-        inputs, labels = given.batch()
-        clean_inputs, clean_labels = given.clean_batch()
+        inputs, labels = task.batch()
+        clean_inputs, clean_labels = task.clean_batch()
         losses = functional.cross_entropy(network(inputs), labels, reduction="none")
         epsilon = torch.zeros_like(losses, requires_grad=True)
         gradients = torch.autograd.grad((epsilon * losses).sum(), list(weights.values()), create_graph=True)
@@ -137,7 +137,7 @@ def plain_reweight(given: Given) -> Step:
             for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
         }
         clean_loss = functional.cross_entropy(functional_call(network, moved, (clean_inputs,)), clean_labels)
-        # The graph is kept, so that the losses of the batch need not be computed again for the step itself.
+        # The graph is retained, so that the losses of the batch are not computed again for the step itself.
         (slope,) = torch.autograd.grad(clean_loss, epsilon, retain_graph=True)
         shares = (-slope).clamp(min=0)
         shares = shares / shares.sum().clamp(min=torch.finfo(shares.dtype).tiny)
@@ -146,14 +146,14 @@ def plain_reweight(given: Given) -> Step:
     return step
 
 
-def plain_jocor(given: Given) -> Step:
+def plain_jocor(task: PlainTask) -> Step:
     """Mean over the smallest joint losses (1−λ)(CE₁ + CE₂) + λ(KL₁₂ + KL₂₁)."""
-    one, other = given.network(), given.network()
+    one, other = task.network(), task.network()
     optimizer = _adam(one, other)  # one loss, one optimizer
     agreement = 0.9
 
     def step() -> None:
-        inputs, labels = given.batch()
+        inputs, labels = task.batch()
         logs = [functional.log_softmax(each(inputs), dim=-1) for each in (one, other)]
         first, second = (functional.nll_loss(each, labels, reduction="none") for each in logs)
         apart = ((logs[0].exp() - logs[1].exp()) * (logs[0] - logs[1])).sum(dim=-1)
@@ -163,7 +163,7 @@ def plain_jocor(given: Given) -> Step:
     return step
 
 
-PLAIN: dict[str, Callable[[Given], Step]] = {
+PLAIN: dict[str, Callable[[PlainTask], Step]] = {
     "standard": plain_standard,
     "decoupling": plain_decoupling,
     "f-correction": plain_forward_correction,
@@ -176,7 +176,7 @@ PLAIN: dict[str, Callable[[Given], Step]] = {
 
 
 def _exchanged(losses: list[Tensor], keep: int) -> Tensor:
-    """Sum over two networks of the mean loss on the samples the other one finds easy."""
+    """Return the sum over two networks of the mean loss on the samples with the smallest losses of the other one."""
     first, second = (loss.detach().topk(keep, largest=False).indices for loss in losses)
     return losses[0][second].mean() + losses[1][first].mean()
 
@@ -194,17 +194,17 @@ def _descend(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
         optimizer.step()
 
 
-def drawn(labelled: LabelledData, device: torch.device) -> Draw:
-    """Return a function that gives the next batch, over and over in one random order."""
+def batches_of(labelled: LabelledData, device: torch.device) -> Draw:
+    """Return a function that returns the next batch, in one random order that is repeated."""
     inputs, labels = (torch.from_numpy(each).to(device) for each in (labelled.inputs, labelled.labels))
     order = torch.randperm(len(labelled)).to(device)
     size = min(BATCH, len(labelled))
-    place = 0
+    position = 0
 
     def draw() -> tuple[Tensor, Tensor]:
-        nonlocal place
-        index = order[place : place + size]
-        place = place + size if place + 2 * size <= len(labelled) else 0
+        nonlocal position
+        index = order[position : position + size]
+        position = position + size if position + 2 * size <= len(labelled) else 0
         return inputs[index].float() / 255, labels[index]
 
     return draw
