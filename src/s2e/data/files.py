@@ -1,4 +1,4 @@
-"""Read the bytes of a file, with one kind of error that names it."""
+"""Suffixes of tables, and reading of files with errors that name the file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from s2e.errors import S2EError, UnreadableData
 
+TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PARQUET_SUFFIX = ".parquet"
 GZIP_MAGIC = b"\x1f\x8b"
 
 

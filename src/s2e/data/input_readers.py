@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from s2e.data.image_decoding import read_images
 from s2e.data.npz import read_npz
 from s2e.data.samples import InputReader, Samples
 from s2e.errors import InvalidInput, UnreadableData
@@ -37,7 +38,6 @@ class ImageReader:
 
     def read(self, path: Path) -> Samples:
         """Read all images in a folder and its subfolders, or one image."""
-        from s2e.data.image_decoding import read_images
         from s2e.data.image_folders import image_files
 
         files = image_files(path)

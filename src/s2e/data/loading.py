@@ -16,7 +16,9 @@ import numpy as np
 
 from s2e.data.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout
 from s2e.data.downloads import find_layout, stored_file
-from s2e.data.files import read_bytes
+from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES, read_bytes
+from s2e.data.hub import PREFIX, HubTable, load_hub
+from s2e.data.image_folders import read_image_folder
 from s2e.data.npz import load_npz, read_npz
 from s2e.data.published_formats import check_label_range, parse_class_names
 from s2e.data.samples import LabelledData, Source, hold_out
@@ -25,8 +27,6 @@ from s2e.errors import InvalidInput, UnreadableData, listed, unknown_name
 if TYPE_CHECKING:
     from s2e.data.samples import Labels
 
-HUB_PREFIX = "hf:"
-TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 DIGITS_TEST_SHARE = 0.2
 DIGITS_TEST_SEED = 0
 FORMS = "a table (.csv, .tsv or .parquet), a folder of class folders of images, an .npz file, or hf:NAME"
@@ -146,19 +146,17 @@ def _load_digits(info: DatasetInfo) -> Source:
 
 
 def _load_path(name: str, label: str | None, id_column: str | None) -> Source:
-    if name.startswith(HUB_PREFIX):
+    if name.startswith(PREFIX):
         return _load_hub(name, label, id_column)
     path = Path(name)
     try:
         exists = path.exists()
     except OSError as error:
         raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
-    if path.name.lower().endswith(TABLE_SUFFIXES):
+    if path.name.lower().endswith((*TEXT_SUFFIXES, PARQUET_SUFFIX)):
         return _load_table(path, label, id_column)
     _refuse_columns(name, label, id_column)
     if path.is_dir():
-        from s2e.data.image_folders import read_image_folder
-
         return read_image_folder(path)
     if path.suffix.lower() == ".npz":
         return load_npz(path)
@@ -186,7 +184,6 @@ def _load_table(path: Path, label: str | None, id_column: str | None) -> Source:
 
 
 def _load_hub(name: str, label: str | None, id_column: str | None) -> Source:
-    from s2e.data.hub import HubTable, load_hub
     from s2e.data.table_reader import TableReader
 
     loaded = load_hub(name, label=label or None)

@@ -20,11 +20,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from s2e.data.files import read_bytes
+from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES, read_bytes
 from s2e.errors import InvalidInput, UnreadableData, first_line, listed
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-PARQUET_SUFFIX = ".parquet"
 SEPARATORS = (",", ";", "\t")
 MISSING_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>", "?")
 """Fields that mean a missing value. "None" is not among them: it is a class in many tables."""
