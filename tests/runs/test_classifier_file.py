@@ -1,4 +1,4 @@
-"""A classifier written and read again predicts what it predicted; what cannot be read is refused in plain words."""
+"""Stored classifiers: equal predictions, and unreadable files."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def state_of(modules):
     return {key: torch.stack([state[key] for state in states]) for key in states[0]}
 
 
-@pytest.mark.parametrize("name", ["mlp", "cifar10-cnn", "cifar100-cnn"])
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_classifier_read_again_predicts_the_same(name, count, images, run):
+@pytest.mark.parametrize(("name", "count"), [("mlp", 1), ("cifar10-cnn", 2)])
+def test_stored_classifier_has_equal_predictions(name, count, images, run):
     modules = networks(name, images, count)
     write_classifier(run, name, images, state_of(modules))
     read = read_classifier(run)
@@ -54,11 +53,11 @@ def test_a_classifier_read_again_predicts_the_same(name, count, images, run):
     assert (read.class_names, read.sample_shape) == (NAMES, (3, 16, 16))
 
 
-def test_many_samples_are_predicted_in_parts(images, run, monkeypatch):
+def test_predictions_do_not_depend_on_the_batch_size(images, run, monkeypatch):
     write_classifier(run, "mlp", images, state_of(networks("mlp", images)))
     read = read_classifier(run)
     whole = read.probabilities(images.inputs)
-    monkeypatch.setattr("s2e.engine.inference.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("s2e.engine.inference.SAMPLES_PER_BATCH", 7)
     np.testing.assert_allclose(read.probabilities(images.inputs), whole, rtol=1e-5)
 
 
@@ -68,12 +67,12 @@ def test_samples_of_another_shape_are_refused(images, run):
         read_classifier(run).probabilities(images.inputs[:, :1])
 
 
-def test_a_run_without_a_classifier_is_refused(run):
+def test_run_without_a_classifier_is_refused(run):
     with pytest.raises(UnreadableData, match="holds no trained classifier yet"):
         read_classifier(run)
 
 
-def test_weights_of_an_older_version_and_damaged_ones_are_refused(images, run):
+def test_damaged_weights_and_those_of_an_older_version_are_refused(images, run):
     write_classifier(run, "mlp", images, state_of(networks("mlp", images)))
     weights = load_file(run.path / WEIGHTS)
     save_file(weights, run.path / WEIGHTS, {"classes": "\n".join(NAMES)})
