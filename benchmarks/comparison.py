@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from plain_methods import BATCH, KEEP_RATE, LEARNING_RATE, PLAIN, Given, Step, drawn
+from plain_methods import BATCH, KEEP_RATE, LEARNING_RATE, PLAIN, PlainTask, Step, batches_of
 from s2e import schedules
 from s2e.data.samples import LabelledData
 from s2e.engine.devices import resolve_device
@@ -119,10 +119,10 @@ def microseconds(step: Step, steps: int, repeats: int, device: torch.device) -> 
 def measure_alone(name: str, shared: Task, steps: int, repeats: int) -> tuple[float, float]:
     """Return the microseconds of a step of one member of a method: in plain PyTorch, and in the engine."""
     device = shared.device
-    given = Given(
+    given = PlainTask(
         network=lambda: shared.network().to(device),
-        batch=drawn(shared.train, device),
-        clean_batch=drawn(shared.evaluate[VALIDATION], device),
+        batch=batches_of(shared.train, device),
+        clean_batch=batches_of(shared.evaluate[VALIDATION], device),
         transition=torch.from_numpy(transition()).float().to(device),
     )
     plain = microseconds(PLAIN[name](given), steps, repeats, device)

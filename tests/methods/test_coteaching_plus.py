@@ -217,13 +217,13 @@ def test_networks_that_diverge_together_have_nan_loss():
 
 def test_epoch_tensor_is_read_in_every_step():
     batch = drawn_batch(2)
-    seen = []
+    selected = []
     for epoch in range(4):
         batch.epoch.fill_(epoch)  # in place, as between replays of a captured step
-        seen.append(CoteachingPlus(warm_up=2).objective(batch).selected)
-    assert torch.equal(seen[0], seen[1])
-    assert not torch.equal(seen[1], seen[2])
-    assert torch.equal(seen[2], seen[3])
+        selected.append(CoteachingPlus(warm_up=2).objective(batch).selected)
+    assert torch.equal(selected[0], selected[1])
+    assert not torch.equal(selected[1], selected[2])
+    assert torch.equal(selected[2], selected[3])
 
 
 def test_negative_warm_up_is_refused():

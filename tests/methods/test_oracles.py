@@ -109,7 +109,7 @@ def test_member_alone_equals_member_among_all_methods_exactly():
     shared = shared_task(Standard(), network=network, evaluate={"valid": blobs(96, CLASSES, wrong=0.0, seed=1)})
     members = mixed_members(shared.train)
     together = train_population(shared, members)
-    for position, one in enumerate(members):
+    for position, one in enumerate(members[: len(CASES)]):  # one of each method
         assert_same_member(together, position, train_population(shared, [one]), 0)
 
 
@@ -159,8 +159,7 @@ def test_all_methods_vectorised_together_equal_looped_ones(caplog):
 # -------------------------------------------------------------------------------------------------- degenerate cases
 
 
-@pytest.mark.parametrize("vectorize", [False, True])
-@pytest.mark.parametrize("method", [Decoupling(), CoteachingPlus(warm_up=0)], ids=lambda method: method.name)
+@pytest.mark.parametrize(("method", "vectorize"), [(Decoupling(), True), (CoteachingPlus(warm_up=0), False)])
 def test_networks_that_never_disagree_are_never_trained(method, vectorize):
     shared = shared_task(method, network=twin_mlp, vectorize=vectorize)
     trained = train_population(shared, [member(method), member(Standard())])
@@ -182,7 +181,7 @@ def test_networks_that_never_disagree_are_trained_until_the_warm_up_ends():
     np.testing.assert_array_equal(trained.curves.kept[0, 2:], 0)
 
 
-def test_a_warm_up_that_never_ends_is_coteaching():
+def test_warm_up_that_never_ends_is_coteaching():
     plus, plain = (train_population(shared_task(method), [member()]) for method in (CoteachingPlus(9), Coteaching()))
     assert_same_member(plus, 0, plain, 0)
 

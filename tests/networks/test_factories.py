@@ -51,7 +51,6 @@ def test_parameter_counts_add_up_layer_by_layer():
 @pytest.mark.parametrize(
     ("name", "shape", "classes"),
     [
-        ("mlp", (7,), 2),
         ("mlp", CIFAR, 100),
         ("cifar10-cnn", (1, 16, 16), 3),  # the smallest sides
         ("cifar10-cnn", (3, 28, 40), 10),  # neither square nor 32

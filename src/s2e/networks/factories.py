@@ -50,7 +50,7 @@ def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...],
     """
     if isinstance(network, str):
         return reference_network(network, sample_shape, classes)
-    if not callable(network) or isinstance(network, nn.Module):  # every member needs a module of its own
+    if isinstance(network, nn.Module) or not callable(network):  # every member needs a module of its own
         found = type(network).__name__
         raise InvalidInput(f"`network` must be a name or a function that returns a new module, but got {found}.")
     required = [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.func import vmap
 
+import s2e
 from s2e.engine.compiled.torch_internals import (
     fused_adam_step,
     is_vmapped,
@@ -92,7 +95,13 @@ def test_gpu_benchmark_is_replaced_and_restored() -> None:
     assert current() is before
 
 
-def test_the_compiler_has_worker_processes_to_start() -> None:
+def test_compiler_has_worker_processes_to_start() -> None:
     from torch._inductor.async_compile import maybe_warm_pool
 
     assert callable(maybe_warm_pool)
+
+
+def test_no_other_module_imports_private_parts_of_torch() -> None:
+    private = re.compile(r"(from|import) torch(\.\w+)*\.(_\w+|experimental|adam)\b")
+    modules = [path for path in Path(s2e.__file__).parent.rglob("*.py") if private.search(path.read_text("utf-8"))]
+    assert [path.name for path in modules] == ["torch_internals.py"]
