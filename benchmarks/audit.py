@@ -52,13 +52,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from s2e import schedules
 from s2e._version import __version__
-from s2e.audit.run_audit import audit_run
-from s2e.data.preparing import prepare
-from s2e.data.samples import LabelledData
-from s2e.engine.devices import resolve_device
-from s2e.engine.inference import predictions
-from s2e.engine.task import Member, Task
-from s2e.engine.training import train_population
+from s2e.audit import audit_run
+from s2e.data import LabelledData, prepare
+from s2e.engine import Member, Task, predictions, resolve_device, train_population
 from s2e.errors import InvalidInput, S2EError
 from s2e.methods import Standard
 from s2e.networks import factory_of

@@ -63,9 +63,9 @@ from sklearn.preprocessing import StandardScaler
 from docstrings import docstrings
 from s2e import S2EClassifier, train
 from s2e._version import __version__
+from s2e.data import default_share
 from s2e.data.noise import corrupt, parse_noise, transition_matrix
-from s2e.data.samples import default_share
-from s2e.engine.inference import Classifier
+from s2e.engine import Classifier
 from s2e.errors import InvalidInput, S2EError, UnreadableData
 from s2e.estimator.defaults import batch_size_for, epochs_for
 from s2e.estimator.features import NumberEncoder, SparseEncoder
