@@ -1,4 +1,4 @@
-"""`s2e reproduce spaces`: random search in each space, chosen by validation, tested afterwards from fresh seeds."""
+"""`s2e reproduce spaces`: random search in each space, choices by validation, tests from fresh seeds, several sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,217 +18,247 @@ import optuna
 import pytest
 
 from command_line import s2e
-from populations import replace_search_trainer
-from s2e.data import loading
-from s2e.data.preparing import DataOptions, corrupt_and_split
-from s2e.engine.task import Member, Task, Trained
-from s2e.engine.training import train_population
-from s2e.errors import RunConflict
-from s2e.experiments import spaces
-from s2e.experiments.space_results import best_single
-from s2e.experiments.spaces import compare_spaces
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation
-from s2e.schedules.spaces import SPACES
-from s2e.seeds import derive
-from s2e.studies import BestTrial, search_schedule
-from s2e.studies.plan import SearchPlan
-from s2e.workflows.bench import TEST, TrainingOptions, task_of
-from space_runs import (
-    SMALL,
-    TWO_NOISES,
-    clusters,
-    contents,
-    found,
-    found_in,
-    in_an_empty_directory_without_figures,
-    made,
-    options,
-    study,
-    table,
-)
 from listeners import Log
+from populations import replace_search_trainer
+from s2e.data import load
+from s2e.data.preparing import corrupt_and_split
+from s2e.engine import VALIDATION, Curves, Member, Task, Trained, train_population
+from s2e.errors import InvalidInput, RunConflict
+from s2e.experiments import spaces
+from s2e.experiments.spaces import seed_of_set
+from s2e.runs.directory import Run
+from s2e.schedules import SPACES
+from s2e.seeds import derive
+from s2e.specs import DataSpec, SpacesOptions
+from s2e.studies import BestTrial, SearchPlan, search_schedule
+from s2e.workflows.pipeline import TEST, build_task
+from small_runs import save_clusters
+from space_runs import SINGLES, TWO_NOISES, compare, contents, save_clean_clusters, space_options, study, table
 
-SINGLES = [f"single-{i}" for i in (1, 2, 3, 4)]
+SEED, EPOCHS, DRAWS, SETS, SEEDS = 5, 3, 2, 2, 2
+SET_SEEDS = [SEED, derive(SEED, "set", 1)]
 PATIENCE_S = 60
 
-work = pytest.fixture(in_an_empty_directory_without_figures, autouse=True)
+pytestmark = pytest.mark.usefixtures("work")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return clusters(tmp_path_factory.mktemp("data") / "own.npz")
-
-
-@pytest.fixture(scope="module")
-def whole(data: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that nothing stopped."""
-    return made(options(data), tmp_path_factory.mktemp("runs") / "whole")
-
-
-class Recorded(list[tuple[str, int]]):
-    """What each population was trained for, and how many members it had; the one at `stop_at` is interrupted."""
+class Populations(list[tuple[str, list[int]]]):
+    """The purpose and the members' seeds of each trained population; the one at `stop_at` is interrupted."""
 
     stop_at: int | None = None
 
+    def training(self, purpose: str) -> Callable[..., Trained]:
+        def train(task: Task, members: Sequence[Member], **named: Any) -> Trained:
+            if len(self) == self.stop_at:
+                raise KeyboardInterrupt
+            self.append((purpose, [member.seed for member in members]))
+            return train_population(task, members, **named)
+
+        return train
+
+
+def recorded(patched: pytest.MonkeyPatch) -> Populations:
+    populations = Populations()
+    replace_search_trainer(populations.training("search"), patched)
+    patched.setattr(spaces, "train_population", populations.training("final"))
+    return populations
+
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    seen = Recorded()
+def trained(monkeypatch: pytest.MonkeyPatch) -> Populations:
+    monkeypatch.setattr(spaces, "write_figure", lambda *_: None)
+    return recorded(monkeypatch)
 
-    def recording(purpose: str) -> Callable[..., Trained]:
-        def record(task: Task, members: Sequence[Member], **rest: Any) -> Trained:
-            if len(seen) == seen.stop_at:
-                raise KeyboardInterrupt
-            seen.append((purpose, len(members)))
-            return train_population(task, members, **rest)
 
-        return record
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> SpacesOptions:
+    data = save_clean_clusters(tmp_path_factory.mktemp("data") / "own.npz")
+    return space_options(data, sets=SETS, noises=TWO_NOISES[:1], together=30)
 
-    replace_search_trainer(recording("search"), monkeypatch)
-    monkeypatch.setattr(spaces, "train_population", recording("final"))
-    return seen
+
+@pytest.fixture(scope="module")
+def interrupted(options: SpacesOptions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Populations]]:
+    """A run of two sets that was interrupted in the search and in the final trainings, and resumed."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patched:
+        populations = recorded(patched)
+        for stop_at in (1, 3):
+            populations.stop_at = stop_at
+            with pytest.raises(KeyboardInterrupt):
+                compare(options, path, resume=True)
+        populations.stop_at = None
+        run = compare(options, path, resume=True)
+    yield run, populations
+
+
+@pytest.fixture
+def whole(interrupted: tuple[Run, Populations]) -> Run:
+    return interrupted[0]
 
 
 # --------------------------------------------------------------------------------------------------- what is computed
 
 
-def alone(data: str, noise: str, space: str) -> tuple[BestTrial, list[Any]]:
-    """Search one space on data with one noise, apart from all others, then train what was found one seed at a time."""
-    source = loading.load(data, Path("data"))
-    prepared = corrupt_and_split(source, DataOptions(data, noise, "clean", None, 5), Path("data"))
-    task = task_of(TrainingOptions(data, seed=5, epochs=3, batch_size=32), prepared, "cpu")
-    plan = SearchPlan.named(space, "random", epochs=3, trials=3, generation_size=3, learning_rate=2e-3, seed=5)
-    found = search_schedule(task, plan, optuna.create_study(direction="minimize"))
-    seed = derive(5, "final")
-    final = replace(task, evaluate={TEST: source.test}, seed=derive(seed, "batches"))
-    members = [Member(found.schedule, derive(seed, "restart", which), 2e-3) for which in range(2)]
-    return found, [train_population(final, [member]).curves for member in members]
+def task_alone(options: SpacesOptions, noise: str) -> Task:
+    """Build the task of one noise setting from its own preparation, with test evaluated too."""
+    source = load(options.data, Path("data"))
+    splits = corrupt_and_split(source, DataSpec(options.data, validation="clean"), noise, SEED, Path("data")).splits
+    evaluate = {VALIDATION: splits.valid, TEST: splits.test}
+    return build_task(splits.train, evaluate, options.training, "coteaching", seed=SEED, device="cpu")
 
 
-@pytest.mark.parametrize(("noise", "space"), [("pair:0.4", "s2e"), ("symmetric:0.3", "rbf"), ("pair:0.4", "single-3")])
-def test_a_space_among_others_comes_to_what_it_comes_to_alone(whole: Run, data: str, noise: str, space: str) -> None:
-    found, curves = alone(data, noise, space)
-    chosen = found_in(whole)[noise, space]
-    assert chosen["point"] == found.point.tolist()
-    assert chosen["keep_rates"] == found.schedule.tolist()
-    assert (chosen["trial"], chosen["validation_accuracy"]) == (found.trial, found.validation_accuracy)
-    rows = [row for row in table(whole) if (row["noise"], row["space"]) == (noise, space)]
-    assert [int(row["seed"]) for row in rows] == [0, 1]
+def search_alone(task: Task, space: str, seed: int) -> tuple[BestTrial, list[Curves]]:
+    """Search one space, then train the schedule found, one seed at a time."""
+    plan = SearchPlan.named(
+        space, "random", epochs=EPOCHS, trials=DRAWS, generation_size=DRAWS, learning_rate=2e-3, seed=seed
+    )
+    best = search_schedule(task, plan, optuna.create_study(direction="minimize"))
+    final = replace(task, seed=derive(derive(SEED, "final"), "batches"))
+    seeds = [derive(derive(seed, "final"), "restart", which) for which in range(SEEDS)]
+    return best, [train_population(final, [Member(best.schedule, each, 2e-3)]).curves for each in seeds]
+
+
+@pytest.mark.parametrize(("which", "space"), [(0, "s2e"), (1, "single-3")])
+def test_a_space_equals_its_search_alone(whole: Run, options: SpacesOptions, which: int, space: str) -> None:
+    task = task_alone(options, TWO_NOISES[0])
+    best, curves = search_alone(task, space, SET_SEEDS[which])
+    schedules = whole.read_json("schedules.json")["schedules"]
+    (found,) = [each for each in schedules if (each["set"], each["space"]) == (which, space)]
+    assert (found["point"], found["keep_rates"]) == (best.point.tolist(), best.schedule.tolist())
+    assert (found["trial"], found["validation_accuracy"]) == (best.trial, best.validation_accuracy)
+    rows = [row for row in table(whole) if (row["set"], row["space"]) == (str(which), space)]
+    assert [row["seed"] for row in rows] == ["0", "1"]
     for row, own in zip(rows, curves, strict=True):
         accuracy = own.accuracy[TEST][0]
         assert float(row["last_10_epochs"]) == pytest.approx(accuracy.mean(), abs=1e-6)  # all three epochs
         assert float(row["best_epoch"]) == pytest.approx(accuracy.max(), abs=1e-6)
-        assert row["evaluated_on"] == TEST
 
 
-def test_there_is_one_row_for_each_noise_setting_space_and_seed_and_the_summary_is_of_them(whole: Run) -> None:
-    rows = table(whole)
-    wanted = [(noise, space, str(seed)) for noise in TWO_NOISES for space in SPACES for seed in range(2)]
-    assert [(row["noise"], row["space"], row["seed"]) for row in rows] == wanted
-    result, found = whole.read_json("result.json"), found_in(whole)
-    assert len(result["summary"]) == len(TWO_NOISES) * (len(SPACES) + 1)
-    for summed, in_its_set in zip(result["summary"], result["by_set"], strict=True):
-        space = result["single"][summed["noise"]][0] if summed["space"] == "single" else summed["space"]
-        key = summed["noise"], space
-        own = [row for row in rows if (row["noise"], row["space"]) == key]
-        for figure in ("last_10_epochs", "best_epoch"):
-            values = [float(row[figure]) for row in own]
-            assert summed[figure]["mean"] == pytest.approx(statistics.mean(values), abs=1e-5)
-            assert summed[figure]["std"] == pytest.approx(statistics.stdev(values), abs=1e-5)
-            assert in_its_set[figure] == summed[figure]  # there is one set only
-        assert (in_its_set["noise"], in_its_set["space"]) == (summed["noise"], summed["space"])
-        assert in_its_set["best_trial"] == found[key]["trial"]
-        assert in_its_set["validation_accuracy"] == summed["validation_accuracy"] == found[key]["validation_accuracy"]
+def test_winner_is_the_best_training_of_the_search(whole: Run, options: SpacesOptions) -> None:
+    task, known = task_alone(options, TWO_NOISES[0]), SPACES["mlp"]
+    curves = []
+    for trial in study(whole, TWO_NOISES[0], "mlp", 1).trials:
+        schedule = known.decode(np.array([[trial.params[name] for name in known.names]]), EPOCHS)[0]
+        member = Member(schedule, derive(SET_SEEDS[1], "trial", trial.number), 2e-3)
+        curves.append(train_population(task, [member]).curves.accuracy)
+    best = int(np.argmax([accuracy[VALIDATION][0].mean() for accuracy in curves]))
+    (row,) = [row for row in table(whole, "winners.csv") if (row["space"], row["set"]) == ("mlp", "1")]
+    assert int(row["trial"]) == best
+    assert float(row["validation_accuracy"]) == pytest.approx(curves[best][VALIDATION][0].mean(), abs=1e-6)
+    assert float(row["last_10_epochs"]) == pytest.approx(curves[best][TEST][0].mean(), abs=2e-6)
+    assert float(row["best_epoch"]) == pytest.approx(curves[best][TEST][0].max(), abs=1e-6)
 
 
-def test_every_space_has_as_many_draws_of_the_same_numbers_under_every_noise_setting(whole: Run) -> None:
+def test_spaces_share_their_draws_and_sets_do_not(whole: Run) -> None:
     drawn = {}
-    for noise in TWO_NOISES:
+    for which in range(SETS):
         for space, known in SPACES.items():
-            trials = study(whole, noise, space).trials
-            drawn[noise, space] = np.array([[trial.params[name] for name in known.names] for trial in trials])
-            assert all(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials)
-    for (_, space), points in drawn.items():
-        assert points.shape == (3, SPACES[space].dimension)
-        np.testing.assert_array_equal(points, drawn[TWO_NOISES[0], "s2e"][:, : points.shape[1]])
-    assert len(np.unique(drawn[TWO_NOISES[0], "s2e"])) == 60  # draws and coordinates differ
+            trials = study(whole, TWO_NOISES[0], space, which).trials
+            drawn[which, space] = np.array([[trial.params[name] for name in known.names] for trial in trials])
+    for (which, space), points in drawn.items():
+        assert points.shape == (DRAWS, SPACES[space].dimension)
+        np.testing.assert_array_equal(points, drawn[which, "s2e"][:, : points.shape[1]])
+    both = np.stack([drawn[which, "s2e"] for which in range(SETS)])
+    assert len(np.unique(both)) == both.size
 
 
-def test_the_result_says_what_it_is_of(whole: Run) -> None:
+def test_seeds_of_sets_differ_and_the_first_is_the_given_one() -> None:
+    seeds = [seed_of_set(SEED, which) for which in range(9)]
+    assert seeds[:SETS] == SET_SEEDS
+    assert len(set(seeds)) == 9
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def test_summary_is_over_all_sets_and_seeds(whole: Run) -> None:
+    rows, result = table(whole), whole.read_json("result.json")
+    order = [(space, str(which), str(seed)) for space in SPACES for which in range(SETS) for seed in range(SEEDS)]
+    assert [(row["space"], row["set"], row["seed"]) for row in rows] == order
+    assert len(result["by_set"]) == SETS * (len(SPACES) + 1)
+    flat = table(whole, "summary.csv")
+    assert [row["space"] for row in flat] == [row["space"] for row in result["summary"]] == [*SPACES, "single"]
+    for summed, row in zip(result["summary"], flat, strict=True):
+        single = result["single"][TWO_NOISES[0]]
+        own = single if summed["space"] == "single" else [summed["space"]] * SETS
+        values = [float(each["last_10_epochs"]) for each in rows if own[int(each["set"])] == each["space"]]
+        assert (summed["sets"], summed["seeds"], len(values)) == (SETS, SEEDS, SETS * SEEDS)
+        assert summed["last_10_epochs"]["mean"] == pytest.approx(statistics.mean(values), abs=1e-5)
+        assert summed["last_10_epochs"]["std"] == pytest.approx(statistics.stdev(values), abs=1e-5)
+        assert float(row["last_10_epochs_std"]) == pytest.approx(summed["last_10_epochs"]["std"], abs=1e-6)
+        assert float(row["winner_best_epoch"]) == pytest.approx(summed["winner"]["best_epoch"]["mean"], abs=1e-6)
+
+
+def test_single_is_the_best_by_validation_in_each_set(whole: Run) -> None:
+    accuracy = {
+        (each["set"], each["space"]): each["validation_accuracy"]
+        for each in whole.read_json("schedules.json")["schedules"]
+    }
+    for which, space in enumerate(whole.read_json("result.json")["single"][TWO_NOISES[0]]):
+        accuracies = [accuracy[which, single] for single in SINGLES]
+        assert SINGLES.index(space) == accuracies.index(max(accuracies))
+
+
+def test_result_describes_the_comparison(whole: Run) -> None:
     result = whole.read_json("result.json")
-    assert (result["draws"], result["seeds"], result["epochs"]) == (3, 2, 3)
+    assert [result[name] for name in ("draws", "sets", "seeds", "epochs")] == [DRAWS, SETS, SEEDS, EPOCHS]
     assert result["samples"]["test"] == 96
     assert result["samples"]["train"] + result["samples"]["valid"] == 192
-    assert list(result["noise_rates"]) == list(TWO_NOISES)
-    assert all(abs(rate - float(noise[-3:])) < 0.1 for noise, rate in result["noise_rates"].items())
+    assert result["noise_rates"] == {TWO_NOISES[0]: pytest.approx(0.4, abs=0.1)}
     assert (whole.path / "schedules.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (whole.path / "schedules.svg").read_bytes()
 
 
-# ------------------------------------------------------------------------------------------------------ who is chosen
-
-
-def test_other_test_labels_change_no_choice(whole: Run) -> None:
-    other = made(options(clusters(shuffled=True)), "run")
+@pytest.mark.slow
+def test_test_labels_change_no_choice(whole: Run, options: SpacesOptions, trained: Populations) -> None:
+    other = compare(replace(options, data=save_clean_clusters(shuffled=True)), "run")
     assert contents(other)["schedules.json"] == contents(whole)["schedules.json"]
     for name in ("single", "single_winners"):
         assert other.read_json("result.json")[name] == whole.read_json("result.json")[name]
-    kept = ("noise", "space", "set", "drawn_in", "trial", "validation_accuracy")
-    ours, theirs = (table(run, "winners.csv") for run in (whole, other))
-    assert [[row[name] for name in kept] for row in ours] == [[row[name] for name in kept] for row in theirs]
+    chosen = ("noise", "space", "set", "drawn_in", "trial", "validation_accuracy")
+    first, second = (table(run, "winners.csv") for run in (whole, other))
+    assert [[row[name] for name in chosen] for row in first] == [[row[name] for name in chosen] for row in second]
     for name in ("results.csv", "winners.csv"):
         assert contents(other)[name] != contents(whole)[name]
 
 
-def test_single_is_the_best_of_four_by_validation_and_the_first_of_equals() -> None:
-    accuracies = {"s2e": 0.99, "single-1": 0.3, "single-2": 0.8, "single-3": 0.8, "single-4": 0.7, "rbf": 0.9}
-    chosen = {("pair:0.4", space): found(accuracy) for space, accuracy in accuracies.items()}
-    chosen |= {("none", space): found(1 - accuracy) for space, accuracy in accuracies.items()}
-    assert best_single(chosen, "pair:0.4") == "single-2"
-    assert best_single(chosen, "none") == "single-1"
+# ---------------------------------------------------------------------------------------------- populations and resuming
 
 
-def test_the_run_takes_the_best_single_space_of_each_noise_setting(whole: Run) -> None:
-    chosen = found_in(whole)
-    for noise, (space,) in whole.read_json("result.json")["single"].items():
-        accuracies = [chosen[noise, each]["validation_accuracy"] for each in SINGLES]
-        assert SINGLES.index(space) == accuracies.index(max(accuracies))
+def test_sets_share_populations_and_interruptions_repeat_none(interrupted: tuple[Run, Populations]) -> None:
+    searches, finals = interrupted[1][:2], interrupted[1][2:]
+    assert [purpose for purpose, _ in interrupted[1]] == ["search", "search", "final", "final"]
+    for number, (_, seeds) in enumerate(searches):  # one draw of each of the 2 x 8 searches
+        assert seeds == [derive(seed, "trial", number) for seed in SET_SEEDS for _ in SPACES]
+    assert [len(seeds) for _, seeds in finals] == [30, 2]  # 2 sets x 8 spaces x 2 seeds, at most 30 together
+    restarts = [derive(derive(seed, "final"), "restart", which) for seed in SET_SEEDS for which in range(SEEDS)]
+    assert finals[0][1] + finals[1][1] == restarts * len(SPACES)
 
 
-# ---------------------------------------------------------------------------------------------- parts of it, and again
+@pytest.mark.slow
+def test_population_size_changes_no_result(whole: Run, options: SpacesOptions, trained: Populations) -> None:
+    listener = Log()
+    run = compare(replace(options, together=47), "run", listener)
+    assert contents(run) == contents(whole)
+    assert [len(seeds) for _, seeds in trained] == [32, 32]
+    assert [done.finished for done in listener.generations] == [32]
 
 
-@pytest.mark.parametrize("together", [5, 33])
-def test_how_many_are_trained_at_a_time_changes_nothing(
-    data: str, whole: Run, trained: Recorded, together: int
+@pytest.mark.slow
+def test_noise_settings_share_draws_and_progress_has_the_best_of_each(
+    options: SpacesOptions, trained: Populations
 ) -> None:
-    watch = Log()
-    apart = compare_spaces(options(data, together=together), RunLocation(Path("run"), device="cpu"), watch)
-    assert contents(apart) == contents(whole)
-    searches, finals = ([members for each, members in trained if each == of] for of in ("search", "final"))
-    assert max(finals) <= together
-    assert searches == {5: [16, 16, 16], 33: [32, 16]}[together]  # at least one draw of each of the 16 searches
-    assert [done.finished for done in watch.generations] == np.cumsum(searches).tolist()
-    best = [max(1 - study(apart, noise, space).best_value for space in SPACES) for noise in TWO_NOISES]
-    assert watch.generations[-1].best == tuple(best)  # the best space under each noise setting
-
-
-@pytest.mark.parametrize("stop_at", [1, 3, 4])
-def test_a_run_that_is_stopped_goes_on_with_what_is_missing(
-    data: str, whole: Run, trained: Recorded, stop_at: int
-) -> None:
-    trained.stop_at = stop_at
-    with pytest.raises(KeyboardInterrupt):
-        made(options(data, together=20), "run")
-    trained.stop_at = None
-    again = made(options(data, together=20), "run", resume=True)
-    assert contents(again) == contents(whole)
-    assert [members for _, members in trained] == [16, 16, 16, 20, 12]  # none of them twice
-    if stop_at == 4:
-        made(options(data, together=64), "run", resume=True)
-        assert contents(again) == contents(whole)
-        assert len(trained) == 5  # nothing was left to train
+    listener = Log()
+    run = compare(replace(options, noises=TWO_NOISES, sets=1, seeds=1, together=250), "run", listener)
+    points = [[trial.params for trial in study(run, noise, "s2e").trials] for noise in TWO_NOISES]
+    assert points[0] == points[1]
+    best = [max(1 - study(run, noise, space).best_value for space in SPACES) for noise in TWO_NOISES]
+    assert listener.generations[-1].best == tuple(best)
+    space = "rbf"
+    alone, _ = search_alone(task_alone(options, TWO_NOISES[1]), space, SEED)
+    schedules = run.read_json("schedules.json")["schedules"]
+    (found,) = [each for each in schedules if (each["noise"], each["space"]) == (TWO_NOISES[1], space)]
+    assert (found["point"], found["validation_accuracy"]) == (alone.point.tolist(), alone.validation_accuracy)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -247,33 +277,41 @@ def stop(process: subprocess.Popen[str], when: Callable[[], bool], by: signal.Si
     return process.communicate(timeout=PATIENCE_S)[1]
 
 
-def test_processes_that_are_killed_or_interrupted_lose_nothing(data: str) -> None:
-    command = [*SMALL, "--epochs", "30", "--together", "8", "--data", data]
+@pytest.mark.slow
+def test_killed_and_interrupted_processes_lose_nothing(options: SpacesOptions) -> None:
+    small = ["--batch-size", "32", "--draws", "2", "--seeds", "2", "--noise", "pair:0.4"]
+    command = [*small, "--epochs", "30", "--together", "8", "--data", options.data]
     run = Run("run")
     studies, outcomes = run.path / "study.db", run.path / "outcomes.npz"
     stop(start(*command, "--out", "run"), lambda: studies.exists(), signal.SIGKILL)
-    said = stop(start("--resume", "--out", "run"), lambda: outcomes.exists(), signal.SIGINT)
-    assert said.endswith("s2e: interrupted; continue with: s2e reproduce spaces --resume --out run\n")
-    assert "Traceback" not in said
+    stderr = stop(start("--resume", "--out", "run"), lambda: outcomes.exists(), signal.SIGINT)
+    assert stderr.endswith("s2e: interrupted; continue with: s2e reproduce spaces --resume --out run\n")
+    assert "Traceback" not in stderr
     assert s2e("reproduce", "spaces", "--resume", "--out", "run").exit_code == 0
     assert s2e("reproduce", "spaces", *command, "--out", "undisturbed").exit_code == 0
     assert contents(run) == contents(Run("undisturbed"))
 
 
-def test_a_run_is_continued_only_with_the_settings_and_the_data_it_was_begun_with() -> None:
-    flips = np.eye(4)
-    np.savetxt("flips.csv", flips, delimiter=",")
-    given = options(clusters(), noises=("pair:0.4", "asymmetric:flips.csv"), draws=1, seeds=1)
-    made(given, "run")
-    for name, value in {"draws": 4, "seeds": 3, "seed": 6}.items():
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_other_settings_are_refused_on_resume(whole: Run, options: SpacesOptions) -> None:
+    for name, value in {"draws": 4, "sets": 1}.items():
         with pytest.raises(RunConflict, match=f"other settings: {name} was .* and is now {value}"):
-            made(replace(given, **{name: value}), "run", resume=True)
-    np.savetxt("flips.csv", flips[::-1], delimiter=",")
-    with pytest.raises(RunConflict, match="the data have changed since"):
-        made(given, "run", resume=True)
-    np.savetxt("flips.csv", flips, delimiter=",")
-    clusters(shuffled=True)
-    with pytest.raises(RunConflict, match="the data have changed since"):
-        made(given, "run", resume=True)
-    with pytest.raises(RunConflict, match="already holds a run"):
-        made(given, "run")
+            compare(replace(options, **{name: value}), whole.path, resume=True)
+
+
+def test_other_test_labels_are_refused_on_resume(whole: Run, options: SpacesOptions) -> None:
+    labels = Path(options.data).read_bytes()
+    try:
+        save_clean_clusters(options.data, shuffled=True)
+        with pytest.raises(RunConflict, match="the data have changed since"):
+            compare(options, whole.path, resume=True)
+    finally:
+        Path(options.data).write_bytes(labels)
+
+
+def test_data_without_a_test_part_are_refused(tmp_path: Path) -> None:
+    data = save_clusters(tmp_path / "own.npz", test=False)
+    with pytest.raises(InvalidInput, match="`data` must come with a test part"):
+        compare(space_options(data), "run")

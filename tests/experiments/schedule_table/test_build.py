@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from typer.testing import Result
 
 from command_line import assert_refused, s2e, save
-from populations import train_by
+from populations import replace_trainer
 from s2e.data import loading
 from s2e.data.preparing import DataOptions, corrupt_and_split
 from s2e.engine.task import VALIDATION, Member, Task, Trained
@@ -94,7 +94,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trainings:
         seen.append(len(members))
         return train_population(task, members, **rest)
 
-    train_by(bench, record, monkeypatch)
+    replace_trainer(bench, record, monkeypatch)
     return seen
 
 

@@ -102,7 +102,7 @@ class Believed:
 @pytest.mark.parametrize("unsure", [0.0, 1.0, 5.0])
 def test_the_best_are_one_deviation_below_what_is_expected(monkeypatch: pytest.MonkeyPatch, unsure: float) -> None:
     seen: list[Floats] = []
-    monkeypatch.setattr(module, "Process", lambda *_: Believed(seen, unsure))
+    monkeypatch.setattr(module, "GaussianProcess", lambda *_: Believed(seen, unsure))
     found = FAMILY.decode(looked_for(15), EPOCHS, at=landmarks(EPOCHS))
     expected: list[Floats] = []
     for curve in sorted(seen[0], key=lambda curve: float(curve[-1] - unsure * curve[0])):
@@ -115,7 +115,7 @@ def test_the_best_are_one_deviation_below_what_is_expected(monkeypatch: pytest.M
 
 def test_only_the_likely_ones_are_looked_at_closely(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Floats] = []
-    monkeypatch.setattr(module, "Process", lambda *_: Believed(seen, 1.0))
+    monkeypatch.setattr(module, "GaussianProcess", lambda *_: Believed(seen, 1.0))
     looked_for()
     monkeypatch.setattr(module, "LIKELY", 4000)
     looked_for()
@@ -129,7 +129,7 @@ def test_what_lies_near_the_best_is_looked_at_too(monkeypatch: pytest.MonkeyPatc
     bottom = POINTS[7]
     errors = np.sqrt(((POINTS - bottom) ** 2).mean(axis=1))
     monkeypatch.setattr(module, "NEAR", 1)
-    monkeypatch.setattr(module, "Process", lambda *_: Believed([], 0.0))
+    monkeypatch.setattr(module, "GaussianProcess", lambda *_: Believed([], 0.0))
     monkeypatch.setattr(Believed, "mean", lambda _, curves: np.abs(curves - decoded).mean(axis=1))
     decoded = FAMILY.decode(bottom[None], EPOCHS, at=landmarks(EPOCHS))
     found = looked_for(20, errors=errors)

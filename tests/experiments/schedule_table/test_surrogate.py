@@ -27,7 +27,7 @@ from s2e.experiments.schedule_table.surrogate import (
 from s2e.experiments.schedule_table.table import ScheduleTable, drawn, published, score
 from s2e.samplers.curve_model import landmarks
 from s2e.schedules.spaces import space
-from s2e.studies.loop import best, run_generations
+from s2e.studies import best_trial, run_generations
 from s2e.studies.plan import Search, SearchPlan
 
 Floats = NDArray[np.float64]
@@ -264,10 +264,10 @@ def test_members_that_are_stopped_train_no_further() -> None:
 @pytest.mark.parametrize("sampler", ["random", "hyperband"])
 def test_a_search_takes_it_for_a_training(sampler: str) -> None:
     model = TableSurrogate(table(), NOISE)
-    plan = SearchPlan.named("s2e", sampler, epochs=EPOCHS, trials=6, generation=3, learning_rate=1e-3, seed=1)
+    plan = SearchPlan.named("s2e", sampler, epochs=EPOCHS, trials=6, generation_size=3, learning_rate=1e-3, seed=1)
     study = optuna.create_study(direction="minimize")
     run_generations(model.train, EPOCHS, [Search(plan, study)])
-    found = best(study, plan.space, EPOCHS)
+    found = best_trial(study, plan.space, EPOCHS)
     assert 1 - found.validation_accuracy == pytest.approx(float(model.error(found.schedule[None])[0]))
 
 

@@ -1,0 +1,225 @@
+"""`s2e reproduce searchers` on a table of schedules: results, processes, resuming, refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from s2e.errors import InvalidInput, RunConflict
+from s2e.experiments import samplers
+from s2e.experiments.samplers import sampler_names
+from s2e.experiments.schedule_table import surrogate
+from s2e.experiments.schedule_table.surrogate import TableSurrogate
+from s2e.experiments.schedule_table.table import ScheduleTable, draw_points
+from s2e.runs.directory import Run
+from s2e.samplers import SAMPLERS
+from s2e.schedules import SPACES
+from s2e.seeds import derive
+from s2e.specs import SamplersOptions
+from s2e.studies import VALIDATION_ACCURACY, Search, SearchPlan, run_generations
+from sampler_runs import NOISES, K, assert_rows, best_by_trial, compare, numbers, rows, sampler_options
+from searches import quiet
+
+EPOCHS = 18
+NAMES = ("random", "curve", "hyperband")
+BUDGETS = {"random": 14, "curve": 13, "hyperband": 13}
+
+_quiet = pytest.fixture(quiet, autouse=True, scope="module")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fewer_trees() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(surrogate, "TREES", 20)
+        yield
+
+
+@pytest.fixture
+def _no_figures(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers, "write_figure", lambda *_: None)
+
+
+def write_table(path: Path) -> str:
+    """Write a synthetic table in which good schedules start badly, so that early stopping stops some of the best."""
+    space, draws, proposed, again = SPACES["coteaching"], 48, 4, 12
+    generator = np.random.default_rng(0)
+    points = draw_points(draws, len(space.names), 1)
+    found = np.stack([draw_points(proposed, len(space.names), 2)] * len(NOISES))
+
+    def accuracy(at: Any, shape: tuple[int, ...], best_rate: float) -> Any:
+        """Return accuracies (*shape, n, T) of points (n, D); schedules that end at the best rate end best."""
+        last = space.decode(at, EPOCHS)[:, -1]  # (n,)
+        reached = 0.95 - np.abs(last - best_rate) / 2 + generator.normal(0, 0.01, size=(*shape, len(at)))
+        late = np.clip((np.arange(1, EPOCHS + 1) - 3) / 5, 0, 1)  # (T,)
+        return np.clip((1 - late) * (0.8 - 0.6 * reached[..., None]) + late * reached[..., None], 0, 1)
+
+    table = ScheduleTable(
+        "coteaching",
+        NOISES,
+        points,
+        np.stack([accuracy(points, (), rate) for rate in (0.6, 0.8)]),  # (S, n, T)
+        np.stack([np.moveaxis(accuracy(points[:again], (2,), rate), 0, 1) for rate in (0.6, 0.8)]),  # (S, r, m, T)
+        found,
+        np.stack([accuracy(found[0], (), rate) for rate in (0.6, 0.8)]),  # (S, q, T)
+        {"judged": 1000, "data": "synthetic"},
+    )
+    np.savez(path, **table.arrays())
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def table_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_table(tmp_path_factory.mktemp("table") / "table.npz")
+
+
+def on_table(table_file: str, **changes: Any) -> SamplersOptions:
+    small = {"on": f"table:{table_file}", "samplers": NAMES, "repeats": 3, "trials": 13, "random_trials": 14}
+    return sampler_options(**{**small, **changes})
+
+
+@pytest.fixture(scope="module")
+def whole(table_file: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A comparison of three samplers, searched by two processes."""
+    return compare(on_table(table_file, jobs=2), tmp_path_factory.mktemp("runs") / "whole")
+
+
+# --------------------------------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("sampler", NAMES)
+def test_curves_are_those_of_separate_searches(sampler: str, whole: Run, table_file: str) -> None:
+    model, best = TableSurrogate(ScheduleTable.read(Path(table_file)), NOISES[1]), []
+    for repeat in range(3):
+        plan = SearchPlan.named(
+            "coteaching",
+            sampler,
+            epochs=EPOCHS,
+            trials=BUDGETS[sampler],
+            generation_size=K,
+            seed=derive(5, "searchers", sampler, repeat),
+        )
+        study = optuna.create_study(study_name=f"{sampler}-{repeat}")
+        run_generations(model.train, EPOCHS, [Search(plan, study)])
+        trials = []
+        for trial in study.trials:
+            point = np.array([[trial.params[name] for name in plan.space.names]])
+            expected = model.error(plan.space.decode(point, EPOCHS))[0]
+            error = float(expected) if trial.state == TrialState.COMPLETE else math.nan
+            trials.append((len(trial.user_attrs[VALIDATION_ACCURACY]) / EPOCHS, error))
+        best.append(best_by_trial(trials, BUDGETS[sampler]))
+    assert_rows(whole, sampler, NOISES[1], best)
+    stored = whole.read_arrays("repeats.npz")[f"{sampler}/{NOISES[1]}"]
+    np.testing.assert_allclose(stored, best, atol=1e-6)
+    assert len(np.unique(stored, axis=0)) == 3  # repeats differ
+
+
+def test_result_summarises_the_table(whole: Run, table_file: str) -> None:
+    result, table = whole.read_json("result.json"), rows(whole)
+    assert (result["on"], result["repeats"], result["epochs"]) == (f"table:{table_file}", 3, EPOCHS)
+    assert (result["device"], result["processes"]) == ("cpu", 2)
+    assert {(row["sampler"], row["noise"], row["trainings"]) for row in result["summary"]} == {
+        (sampler, noise, trainings)
+        for sampler in NAMES
+        for noise in NOISES
+        for trainings in (12, BUDGETS[sampler])  # one of the summarised numbers, and the last
+    }
+    for row in result["summary"]:
+        same = table[row["sampler"], row["noise"], row["trainings"]]
+        for name in ("error", "low", "high"):
+            assert float(same[name]) == pytest.approx(row[name], abs=1e-6)
+    for row in result["needed"]:
+        goal = float(table["random", row["noise"], 14]["error"])
+        reached = [count for count in range(1, 14) if float(table["curve", row["noise"], count]["error"]) <= goal]
+        assert (row["than"], row["default_trainings"]) == ("random", min(reached, default=None))
+    assert [row["noise"] for row in result["needed"]] == list(result["surrogate"]) == list(NOISES)
+    assert all(checked["correlation"] > 0.8 for checked in result["surrogate"].values())
+
+
+def test_figure_is_written_in_two_formats(whole: Run) -> None:
+    assert (whole.path / "searchers.png").read_bytes().startswith(b"\x89PNG")
+    assert b"</svg>" in (whole.path / "searchers.svg").read_bytes()
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_single_repeats_and_trials_are_compared(table_file: str) -> None:
+    run = compare(on_table(table_file, samplers=("random", "curve"), repeats=1, trials=1, random_trials=2), "run")
+    assert len(rows(run)) == 2 * (1 + 2)
+    for row in rows(run).values():
+        assert row["error"] == row["low"] == row["high"]
+
+
+def test_defaults_compare_all_samplers_on_the_published_table() -> None:
+    assert SamplersOptions().on == samplers.TABLE
+    assert sampler_names(SamplersOptions()) == tuple(SAMPLERS)
+
+
+# -------------------------------------------------------------------------------------------------------------- resuming
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_samplers_added_later_give_the_same_results_with_any_number_of_processes(whole: Run, table_file: str) -> None:
+    compare(on_table(table_file, samplers=("random",), jobs=1), "run")
+    assert numbers(compare(on_table(table_file, jobs=1), "run", resume=True)) == numbers(whole)
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_finished_samplers_are_not_searched_again(table_file: str) -> None:
+    options = on_table(table_file, samplers=("random", "hyperband"), repeats=1, noises=NOISES[:1])
+    run = compare(options, "run")
+    before = rows(run)
+    stored = run.read_arrays("traces-random.npz")
+    marked = {name: np.stack([spent, np.full_like(errors, 0.125)]) for name, (spent, errors) in stored.items()}
+    run.write_arrays("traces-random.npz", marked)
+    (run.path / "traces-hyperband.npz").unlink()
+    after = rows(compare(options, "run", resume=True))
+    for key, row in after.items():
+        assert float(row["error"]) == 0.125 if key[0] == "random" else row == before[key]
+
+
+@pytest.mark.parametrize("changes", [{"trials": 12}, {"noises": NOISES[:1]}], ids=str)
+def test_other_settings_are_refused_on_resume(changes: dict[str, Any], whole: Run, table_file: str) -> None:
+    with pytest.raises(RunConflict, match=f"{next(iter(changes))} was"):
+        compare(on_table(table_file, **changes), whole.path, resume=True)
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_another_table_is_refused_on_resume(table_file: str) -> None:
+    own = Path("own.npz")
+    own.write_bytes(Path(table_file).read_bytes())
+    options = on_table(str(own), samplers=("random",), repeats=1, noises=NOISES[:1])
+    compare(options, "run")
+    with np.load(own) as stored:
+        arrays = dict(stored)
+    np.savez(own, **{**arrays, "accuracy": np.maximum(arrays["accuracy"], 1) - 1})
+    with pytest.raises(RunConflict, match="the data have changed"):
+        compare(options, "run", resume=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"samplers": ()}, "`samplers` must name each sampler once, but got none"),
+        ({"samplers": ("tpe", "random", "tpe")}, "but got tpe, random, tpe"),
+        ({"samplers": ("tpe", "nonsense")}, "`sampler` must be one of .*'nonsense'"),
+        ({"noises": (NOISES[0], "pair:0.3")}, f"`noise` must be one of {', '.join(NOISES)}, but got 'pair:0.3'"),
+        ({"on": "table:nowhere.npz"}, "'nowhere.npz' is not a table of schedules"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused_before_a_run_is_created(
+    table_file: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        compare(on_table(table_file, **changes), "run")
+    assert not Path("run").exists()
