@@ -102,6 +102,7 @@ class TestControlledRelaxationSampler(BasicSuite, suite.SingleOnlySamplerTestCas
     def test_single_parameter_objective(self, sampler: SamplerFactory) -> None:
         super().test_single_parameter_objective(sampler, lambda trial: trial.suggest_float("x", 0, 1))
 
+    test_float = test_int = test_categorical = None  # as in TestRelaxationSampler
     # Each has an "x" that is missing, or of another range or kind.
     test_dynamic_range_objective = None
     test_nan_objective_value = None
@@ -129,6 +130,7 @@ class TestCurveSamplerInItsSpace(BasicSuite):
     def test_single_parameter_objective(self, sampler: SamplerFactory, low: float, high: float) -> None:
         super().test_single_parameter_objective(sampler, lambda trial: trial.suggest_float("x", low, high))
 
+    test_float = test_int = test_categorical = None  # as in TestCurveSamplerOutsideItsSpace
     test_conditional_parameter_objective = None  # its "x" is categorical
     test_sample_single_distribution = None  # it has no "x"
 

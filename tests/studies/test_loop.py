@@ -346,7 +346,10 @@ def test_searches_together_find_what_each_finds_alone_in_one_population(
     ]
 
 
-@pytest.mark.parametrize(("where", "after"), [("train", 3), ("tell", 4), ("ask", 7)])
+@pytest.mark.parametrize(
+    ("where", "after"),
+    [("tell", 4), *(pytest.param(*moment, marks=pytest.mark.slow) for moment in [("train", 3), ("ask", 7)])],
+)
 def test_searches_together_that_are_killed_continue_to_the_same_result(
     alone: Alone, where: str, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

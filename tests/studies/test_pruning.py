@@ -318,7 +318,7 @@ def test_complete_trial_equals_its_training_alone(searched: Searched) -> None:
     assert trial.values[0] == 1.0 - train_population(short_task(), [member]).curves.last(VALIDATION)[0]
 
 
-@pytest.mark.parametrize(("threads", "chunk"), [(2, None), (1, 3)])
+@pytest.mark.parametrize(("threads", "chunk"), [pytest.param(2, None, marks=pytest.mark.slow), (1, 3)])
 def test_threads_and_chunks_stop_the_same_trials(threads: int, chunk: int | None, searched: Searched) -> None:
     study, epochs = make_study(), list[EpochFinished]()
     torch.set_num_threads(threads)

@@ -24,12 +24,11 @@ from searches import (
 )
 
 MOMENTS = [("train", 0), ("tell", 0), ("tell", 2), ("ask", 0), ("ask", 2)]
-SPACE_OF = {"newton": "s2e", "tpe": "coteaching", "cmaes": "s2e"}
 
 
-@pytest.fixture(scope="module", params=SPACE_OF)
+@pytest.fixture(scope="module", params=["newton", pytest.param("cmaes", marks=pytest.mark.slow)])
 def plan(request: pytest.FixtureRequest) -> SearchPlan:
-    return make_plan(request.param, TRIALS, space=SPACE_OF[request.param])
+    return make_plan(request.param, TRIALS)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,7 @@ def test_generation_killed_at_any_moment_has_the_same_trials(
     assert trial_records(reopened) == uninterrupted
 
 
-@pytest.mark.parametrize("where", ["tell", "ask"])
+@pytest.mark.parametrize("where", ["tell", pytest.param("ask", marks=pytest.mark.slow)])
 def test_search_killed_after_every_trial_has_the_same_trials(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
