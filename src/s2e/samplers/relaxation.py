@@ -167,7 +167,7 @@ class State:
 
     @classmethod
     def uniform(cls, layout: Layout) -> State:
-        """θ = 1, where the search begins (first line of the paper's S2E algorithm)."""
+        """Return θ = 1, the start of a search (first line of the paper's S2E algorithm)."""
         return cls(layout, np.ones(layout.size))
 
 
@@ -241,7 +241,7 @@ def _checked(state: State, points: ArrayLike, values: ArrayLike, control: Contro
             f"but got {u.shape} and {f.shape}."
         )
     if not np.isfinite(f).all():
-        raise InvalidInput("`values` must be finite, but got NaN or infinity: leave such points out.")
+        raise InvalidInput("`values` must be finite, but got NaN or infinity: leave these points out.")
     if not ((u >= 0) & (u <= 1)).all():
         raise InvalidInput("`points` must lie in the cube [0, 1], but some do not.")
     if control is not None:
