@@ -1,146 +1,328 @@
-"""The Python door: tensors, arrays and datasets in, schedule and modules out."""
+"""The Python interface: names or objects, arrays, tensors or datasets; results with a status."""
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import TensorDataset
 
 import s2e
-from s2e.errors import InvalidInput, RunConflict
-from s2e.studies import generation_size
-from small_tasks import blobs, small_mlp
+from s2e.errors import InvalidInput, RunConflict, S2EError, UnreadableData
+from s2e.methods import MentorNet, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.schedules.spaces import SPACES
+from s2e.workflows import pipeline
+from small_tasks import TRANSITION, blobs, small_mlp
 
-TRAIN, VALID = blobs(192), blobs(96, wrong=0.0, seed=1)
-SMALL = {"network": small_mlp, "trials": 6, "generation": 3, "epochs": 3, "batch_size": 32}
-
-
-def as_arrays(data):
-    return data.inputs, data.labels
-
-
-def as_tensors(data):
-    return torch.from_numpy(data.inputs), torch.from_numpy(data.labels)
+TRAIN, VALID = blobs(), blobs(96, wrong=0.0, seed=1)
+SMALL: dict[str, Any] = {"network": small_mlp, "epochs": 3, "batch_size": 32, "learning_rate": 1e-2}
+SMALL |= {"trials": 4, "generation_size": 2, "space": "coteaching", "sampler": "random"}
+TRAINING: dict[str, Any] = {"network": small_mlp, "batch_size": 32, "learning_rate": 1e-2}
 
 
-def as_dataset(data):
-    return TensorDataset(*as_tensors(data))
+class ConstantSpace(s2e.Space):
+    """Constant keep rates."""
+
+    name = "constant"
+    names = ("rate",)
+
+    def unclipped(self, points, t, epochs):  # noqa: ARG002
+        return np.repeat(points, len(t), axis=1)
 
 
-def unlabelled_truth(data):
-    """The same without true labels, as users have it."""
-    return s2e.LabelledData(data.inputs, data.labels, data.class_names)
+@dataclass(frozen=True)
+class SmallLoss:
+    """MentorNet, written by a user."""
+
+    name: str = "small-loss"
+    networks: int = 1
+    needs: frozenset[Need] = frozenset({Need.SCHEDULE})
+    may_select_nothing: bool = False
+
+    def objective(self, batch):
+        losses = sample_cross_entropy(batch)
+        selected = smallest(losses, batch.keep.unsqueeze(1))
+        return Objective(selected_mean(losses, selected, batch.keep.unsqueeze(1)), losses.detach(), selected)
 
 
-def test_arrays_tensors_datasets_and_labelled_data_search_the_same():
-    found = [
-        s2e.search(shape(TRAIN), shape(VALID), **SMALL)
-        for shape in (as_arrays, as_tensors, as_dataset, unlabelled_truth)
-    ]
-    assert len(found[0].study.trials) == 6
-    for other in found[1:]:
-        np.testing.assert_array_equal(found[0].schedule, other.schedule)
-        assert found[0].validation_accuracy == other.validation_accuracy
+def search(**changes: Any) -> s2e.SearchResult:
+    return s2e.search(TRAIN, VALID, **{**SMALL, **changes})
 
 
-def test_a_found_schedule_can_be_trained_with_and_gives_modules():
-    found = s2e.search(TRAIN, VALID, **SMALL)
-    trained = s2e.train(TRAIN, found.schedule, evaluate={"test": VALID}, network=small_mlp, batch_size=32)
-    assert len(trained.networks) == 2
-    inputs, labels = as_tensors(VALID)
+# ------------------------------------------------------------------------------------------------------- public names
+
+
+def test_public_names_are_importable_and_documented() -> None:
+    for name in s2e.__all__:
+        found = getattr(s2e, name)
+        if name != "__version__":
+            assert len(inspect.getdoc(found) or "") > 20, name
+    assert {"LabelledData", "S2EClassifier", "SearchResult", "TrainResult", "Status"} <= set(s2e.__all__)
+    assert {"Curves", "Dynamics", "EpochFinished", "GenerationFinished", "Method", "Space"} <= set(s2e.__all__)
+    assert {"S2EError", "InvalidInput", "UnreadableData", "RunConflict", "search", "train"} <= set(s2e.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        s2e.no_such_name  # noqa: B018
+
+
+def test_every_argument_is_documented() -> None:
+    for function in (s2e.search, s2e.train):
+        text = inspect.getdoc(function) or ""
+        assert all(f"\n    {name}: " in text for name in inspect.signature(function).parameters)
+
+
+@pytest.mark.slow
+def test_import_is_lazy() -> None:
+    code = "import sys, s2e; assert 'torch' not in sys.modules and 'optuna' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --------------------------------------------------------------------------------------------------------------- data
+
+
+def test_arrays_tensors_datasets_and_labelled_data_give_the_same_search() -> None:
+    def tensors(data):
+        return torch.from_numpy(data.inputs), torch.from_numpy(data.labels)
+
+    kinds = (
+        lambda data: (data.inputs, data.labels),
+        tensors,
+        lambda data: TensorDataset(*tensors(data)),
+        lambda data: s2e.LabelledData(data.inputs, data.labels, data.class_names),
+    )
+    first, *others = [s2e.search(kind(TRAIN), kind(VALID), **SMALL) for kind in kinds]
+    for other in others:
+        np.testing.assert_array_equal(first.schedule, other.schedule)
+        assert first.validation_accuracy == other.validation_accuracy
+
+
+def test_found_schedule_can_be_trained_with() -> None:
+    trained = s2e.train(TRAIN, search().schedule, evaluate={"test": VALID}, **TRAINING)
+    assert [network.training for network in trained.networks] == [False, False]
+    inputs, labels = torch.from_numpy(VALID.inputs), torch.from_numpy(VALID.labels)
     with torch.no_grad():
-        right = [(network(inputs).argmax(dim=1) == labels).double().mean() for network in trained.networks]
-    assert torch.stack(right).mean().item() == pytest.approx(trained.curves.accuracy["test"][0, -1])
-
-
-def test_a_stored_study_is_continued_and_held_to_its_settings(tmp_path):
-    storage = f"sqlite:///{tmp_path}/study.db"
-    first = s2e.search(TRAIN, VALID, storage=storage, **SMALL)
-    more = s2e.search(TRAIN, VALID, storage=storage, **{**SMALL, "trials": 9})
-    assert len(more.study.trials) == 9
-    for before, after in zip(first.study.trials, more.study.trials, strict=False):
-        assert before.params == after.params
-    with pytest.raises(RunConflict, match="other settings"):
-        s2e.search(TRAIN, VALID, storage=storage, **{**SMALL, "epochs": 4})
-
-
-def test_auto_on_a_cpu_is_the_search_of_sixty_trials_six_at_a_time():
-    quick = {**SMALL, "epochs": 1, "sampler": "random", "device": "cpu"}
-    del quick["trials"], quick["generation"]
-    plain, auto = s2e.search(TRAIN, VALID, **quick), s2e.search(TRAIN, VALID, generation="auto", **quick)
-    assert plain.generation == auto.generation == auto.study.user_attrs["settings"]["generation"] == 6
-    assert [trial.params for trial in auto.study.trials] == [trial.params for trial in plain.study.trials]
-    assert len(auto.study.trials) == 60
-    np.testing.assert_array_equal(auto.schedule, plain.schedule)
-    bounded = s2e.search(TRAIN, VALID, generation="auto", trials=15, **quick)
-    assert (bounded.generation, len(bounded.study.trials)) == (3, 15)
-
-
-def test_a_picked_generation_is_kept_when_its_study_is_continued(tmp_path, monkeypatch):
-    storage, seen = f"sqlite:///{tmp_path}/study.db", []
-
-    def finds(size):
-        def picked(task, kinds, sizes):
-            seen.append((task.method.name, task.batch_size, [kind.learning_rate for kind in kinds], tuple(sizes)))
-            return size
-
-        return picked
-
-    auto = {**SMALL, "generation": "auto", "trials": 35, "sampler": "random", "learning_rate": 0.01}
-    monkeypatch.setattr(generation_size, "picked", finds(7))
-    first = s2e.search(TRAIN, VALID, storage=storage, **auto)
-    assert seen == [("coteaching", 32, [0.01], (6, 7))]
-    monkeypatch.setattr(generation_size, "picked", lambda *_: pytest.fail("measured again"))
-    more = s2e.search(TRAIN, VALID, storage=storage, **{**auto, "trials": 40})
-    assert (first.generation, more.generation, len(more.study.trials)) == (7, 7, 40)
-    fixed = s2e.search(TRAIN, VALID, **{**auto, "generation": 7, "trials": 40})
-    assert [trial.params for trial in more.study.trials] == [trial.params for trial in fixed.study.trials]
-    monkeypatch.setattr(generation_size, "picked", finds(6))
-    assert s2e.search(TRAIN, VALID, storage=storage, study_name="other", **auto).generation == 6
+        accuracy = [(network(inputs).argmax(dim=1) == labels).double().mean() for network in trained.networks]
+    assert torch.stack(accuracy).mean().item() == pytest.approx(trained.curves.accuracy["test"][0, -1])
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("data", "message"),
     [
-        ({"generation": "many"}, "`generation` must be a positive integer or auto, but got 'many'"),
-        ({"generation": "auto", "trials": 0}, "`trials` must be at least 1"),
-        ({"generation": "auto", "sampler": "moon"}, "`sampler` must be one of"),
-    ],
-)
-def test_bad_numbers_and_names_are_refused_before_anything_is_measured(changes, complaint, monkeypatch):
-    monkeypatch.setattr(generation_size, "picked", lambda *_: pytest.fail("measured"))
-    with pytest.raises(InvalidInput, match=complaint):
-        s2e.search(TRAIN, VALID, **{**SMALL, **changes})
-
-
-def test_reference_networks_are_chosen_by_the_shape_of_the_data():
-    trained = s2e.train(TRAIN, [1.0, 0.5], method="standard", batch_size=32)
-    assert sum(p.numel() for p in trained.networks[0].parameters()) == (6 * 256 + 256) + (256 * 4 + 4)
-
-
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [
-        (5, "must be \\(inputs, labels\\) or a dataset"),
-        ((TRAIN.inputs, TRAIN.labels.astype(float)), "`labels` must be integers"),
+        (5, r"must be \(inputs, labels\) or a dataset"),
         ((TRAIN.inputs, TRAIN.labels[:-1]), "one entry for each of the 192 inputs"),
         ((TRAIN.inputs * np.nan, TRAIN.labels), "`inputs` must be finite"),
-        ((TRAIN.inputs, TRAIN.labels - 1), "must lie in 0..2"),
     ],
 )
-def test_data_that_cannot_be_used_is_refused(data, complaint):
-    with pytest.raises(InvalidInput, match=complaint):
+def test_bad_data_are_refused(data: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         s2e.search(data, VALID, **SMALL)
 
 
-def test_public_names_are_all_there_and_importing_them_is_lazy():
-    for name in s2e.__all__:
-        assert getattr(s2e, name) is not None
-    code = "import sys, s2e; assert 'torch' not in sys.modules and 'optuna' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    with pytest.raises(AttributeError, match="nothing_here"):
-        s2e.nothing_here  # noqa: B018
+# ------------------------------------------------------------------------------------------------------------ objects
+
+
+def test_objects_of_registered_names_give_the_same_search() -> None:
+    by_name = search(method="mentornet", sampler="curve")
+    by_object = search(method=MentorNet(), space=SPACES["coteaching"], sampler="curve")
+    np.testing.assert_array_equal(by_name.schedule, by_object.schedule)
+
+
+def test_search_accepts_a_users_space_sampler_and_method() -> None:
+    found = search(space=ConstantSpace(), sampler=optuna.samplers.RandomSampler(seed=3), method=SmallLoss())
+    assert np.ptp(found.schedule) == 0
+    assert {tuple(trial.params) for trial in found.study.trials} == {("rate",)}
+    drawn = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3))
+    expected = [drawn.ask({"rate": optuna.distributions.FloatDistribution(0, 1)}).params for _ in range(4)]
+    assert [trial.params for trial in found.study.trials] == expected
+
+
+def test_train_accepts_a_users_method() -> None:
+    own, expected = (s2e.train(TRAIN, [1.0, 0.5], method=method, **TRAINING) for method in (SmallLoss(), "mentornet"))
+    np.testing.assert_array_equal(own.curves.loss, expected.curves.loss)
+
+
+def test_classifier_accepts_objects() -> None:
+    classifier = s2e.S2EClassifier(
+        network=lambda: nn.Linear(6, 4),
+        space=ConstantSpace(),
+        sampler=optuna.samplers.RandomSampler(seed=3),
+        method=SmallLoss(),
+        epochs=2,
+        n_trials=2,
+        generation_size=2,
+        restarts=1,
+        random_state=0,
+    )
+    classifier.fit(TRAIN.inputs, TRAIN.labels)
+    assert np.ptp(classifier.schedule_) == 0
+
+
+def test_networks_by_name_are_chosen_by_the_shape_of_the_data() -> None:
+    trained = s2e.train(TRAIN, [1.0], method="standard", batch_size=32)
+    assert sum(p.numel() for p in trained.networks[0].parameters()) == (6 * 256 + 256) + (256 * 4 + 4)
+
+
+# ------------------------------------------------------------------------------------------------------------- status
+
+
+def test_complete_search() -> None:
+    found = search()
+    assert found.status is s2e.Status.COMPLETE
+    best = f"{found.validation_accuracy:.2%} with trial {found.study.best_trial.number}"
+    assert found.message == f"complete: 4 trials, 0 of them diverged; best validation accuracy {best}"
+
+
+def test_search_stopped_by_on_generation() -> None:
+    seen: list[s2e.GenerationFinished] = []
+    found = search(on_generation=lambda done: bool(seen.append(done)) or done.finished == 2)
+    assert (found.status, len(found.study.trials), len(seen)) == (s2e.Status.STOPPED_EARLY, 2, 1)
+    assert found.message.startswith("stopped early: 2 trials")
+    at_the_end = search(on_generation=lambda done: done.finished == done.trials)
+    assert at_the_end.status is s2e.Status.COMPLETE
+
+
+def test_search_with_diverged_members() -> None:
+    found = search(learning_rate=1e35)
+    assert found.status is s2e.Status.SOME_DIVERGED
+    assert "4 of them diverged" in found.message
+
+
+def test_complete_training() -> None:
+    trained = s2e.train(TRAIN, [1.0, 0.5], evaluate={"valid": VALID}, **TRAINING)
+    assert trained.status is s2e.Status.COMPLETE
+    accuracy = f"{trained.curves.accuracy['valid'].mean():.2%}"
+    assert trained.message == f"complete: 2 of 2 epochs; accuracy over the last 2 epochs: valid {accuracy}"
+    assert s2e.train(TRAIN, [1.0], **TRAINING).message == "complete: 1 of 1 epochs"
+
+
+@pytest.mark.parametrize("method", ["coteaching", "f-correction"])
+def test_training_stopped_by_on_epoch(method: str) -> None:
+    trained = s2e.train(TRAIN, np.ones(5), method=method, on_epoch=lambda done: done.epoch == 2, **TRAINING)
+    assert trained.status is s2e.Status.STOPPED_EARLY
+    assert trained.message.startswith(f"stopped early: {int(trained.curves.epochs[0])} of 5 epochs")
+    assert int(trained.curves.epochs[0]) <= 2
+
+
+def test_stop_after_the_last_epoch_is_complete() -> None:
+    trained = s2e.train(TRAIN, np.ones(2), on_epoch=lambda done: done.epoch == 2, **TRAINING)
+    assert trained.status is s2e.Status.COMPLETE
+
+
+def test_diverged_training() -> None:
+    trained = s2e.train(TRAIN, np.ones(3), evaluate={"valid": VALID}, **{**TRAINING, "learning_rate": 1e35})
+    assert trained.status is s2e.Status.SOME_DIVERGED
+    assert "valid 0.00%" in trained.message
+
+
+def test_transition_is_given_or_estimated() -> None:
+    given = s2e.train(TRAIN, [1.0], method="f-correction", transition=TRANSITION, **TRAINING)
+    np.testing.assert_array_equal(given.transition, TRANSITION)
+    estimated = s2e.train(TRAIN, [1.0], method="f-correction", **TRAINING)
+    np.testing.assert_allclose(estimated.transition.sum(axis=1), 1)
+    assert s2e.train(TRAIN, [1.0], method="standard", **TRAINING).transition is None
+
+
+# ------------------------------------------------------------------------------------------------------ stored studies
+
+
+def test_stored_study_is_resumed_and_must_have_the_same_settings(tmp_path: Any) -> None:
+    storage = f"sqlite:///{tmp_path}/study.db"
+    first = [trial.params for trial in search(storage=storage).study.trials]
+    more = search(storage=storage, trials=6)
+    assert [trial.params for trial in more.study.trials[:4]] == first
+    assert len(more.study.trials) == 6
+    for changes in ({"epochs": 4}, {"network": lambda: nn.Linear(6, 4)}, {"space": ConstantSpace()}):
+        with pytest.raises(RunConflict, match="other settings"):
+            search(storage=storage, **changes)
+
+
+def test_chosen_generation_size_is_kept_when_the_study_is_resumed(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, ...]] = []
+
+    def choose(task, kinds, sizes):
+        given.append(tuple(sizes))
+        return sizes[-1]
+
+    stored = {"storage": f"sqlite:///{tmp_path}/study.db", "generation_size": "auto", "epochs": 1}
+    monkeypatch.setattr(pipeline, "choose_generation_size", choose)
+    first = search(trials=35, **stored)
+    assert (first.generation_size, given) == (7, [(6, 7)])
+    monkeypatch.setattr(pipeline, "choose_generation_size", lambda *_: pytest.fail("measured again"))
+    assert search(trials=40, **stored).generation_size == 7
+
+
+def test_auto_on_a_cpu_is_six_or_a_fifth_of_the_trials() -> None:
+    found = search(generation_size="auto", trials=12, epochs=1, device="cpu")
+    assert (found.generation_size, len(found.study.trials)) == (2, 12)
+    stopped = search(generation_size="auto", trials=None, epochs=1, device="cpu", on_generation=lambda _: True)
+    assert (stopped.generation_size, len(stopped.study.trials)) == (6, 6)
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.fixture
+def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("s2e.api.as_labelled_data", lambda *_: pytest.fail("data were read"))
+
+
+@pytest.mark.usefixtures("_no_data")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"network": "resnetto"}, "`network` must be"),
+        ({"method": "jocar"}, "`method` must be one of"),
+        ({"method": "standard"}, "`method` must have a keep rate"),
+        ({"method": SmallLoss}, "`method` must be .* but got the class SmallLoss"),
+        ({"space": "nowhere"}, "`space` must be one of"),
+        ({"space": ConstantSpace}, "`space` must be"),
+        ({"sampler": "moon"}, "`sampler` must be one of"),
+        ({"sampler": optuna.samplers.RandomSampler}, "`sampler` must be"),
+        ({"device": "abacus"}, "`device` must be"),
+        ({"generation_size": "many", "trials": 0}, "`trials` must .*`generation_size` must"),
+        ({"epochs": 0, "batch_size": 0}, "`epochs` must .*`batch_size` must"),
+    ],
+)
+def test_bad_choice_of_a_search_is_refused_before_data_are_read(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(S2EError, match=message):
+        search(**changes)
+
+
+@pytest.mark.usefixtures("_no_data")
+@pytest.mark.parametrize(
+    ("schedule", "changes", "message"),
+    [
+        ([1.5], {}, "in \\[0, 1\\]"),
+        ([], {}, "epoch"),
+        ([1.0], {"method": "jocar"}, "`method` must be one of"),
+        ([1.0], {"network": 3}, "`network` must be"),
+        ([1.0], {"learning_rate": float("nan")}, "`learning_rate` must be"),
+    ],
+)
+def test_bad_choice_of_a_training_is_refused_before_data_are_read(
+    schedule: list[float], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(S2EError, match=message):
+        s2e.train(TRAIN, schedule, **{**TRAINING, **changes})
+
+
+def test_missing_needs_and_bad_storage_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="reweight needs clean validation samples"):
+        s2e.train(TRAIN, [1.0], method="reweight", **TRAINING)
+    with pytest.raises(UnreadableData, match="could not be opened"):
+        search(storage="nonsense://")
+
+
+def test_errors_are_those_of_the_ecosystem_too() -> None:
+    assert issubclass(InvalidInput, ValueError)
+    assert issubclass(s2e.Status, Enum)

@@ -26,7 +26,7 @@ from s2e.engine.two_stage import stages_needed
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
 from s2e.methods import method as method_of
-from s2e.networks.factories import check_network_name, default_network, factory_of
+from s2e.networks.factories import default_network, factory_of
 from s2e.runs.directory import Run
 from s2e.seeds import derive
 from s2e.specs import SearchSpec, TrainingSpec
@@ -47,8 +47,7 @@ SEARCHED = "S2E"
 
 def check_choices(training: TrainingSpec, method: str | Method, device: str, search: SearchSpec | None = None) -> None:
     """Refuse names and numbers that cannot be used, before data are loaded or a device is timed."""
-    if isinstance(training.network, str):
-        check_network_name(training.network)
+    factory_of(training.network, (1,), 2)  # refuses other objects; builds nothing
     chosen = method_of(method)
     resolve_device(device)
     if search is not None:

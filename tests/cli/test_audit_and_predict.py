@@ -1,0 +1,62 @@
+"""`s2e audit` and `s2e predict`: what they print and write, and refusals in one line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import s2e, save
+from s2e.runs.directory import Run
+from small_tasks import blobs
+
+pytestmark = pytest.mark.usefixtures("work")
+
+
+@pytest.fixture
+def run(work: Path) -> str:
+    trained = s2e("train", save(), "--method", "standard", "--epochs", "20", "--batch-size", "32", "--out", "run")
+    assert trained.exit_code == 0, trained.stderr
+    return "run"
+
+
+def table(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_audit_prints_the_summary_or_json(run: str) -> None:
+    shown = s2e("audit", run).stdout
+    assert "are probably wrong" in shown
+    assert table("run/label_issues.csv")[0]["id"] in shown
+    printed = json.loads(s2e("audit", run, "--json").stdout)
+    assert printed == {**json.loads(Path("run/audit.json").read_text()), "run": run}
+
+
+def test_predict_writes_a_table(run: str) -> None:
+    np.savez("new.npz", x=blobs().inputs[:9])
+    done = s2e("predict", run, "new.npz", "-o", "out.csv")
+    assert done.exit_code == 0, done.stderr
+    assert "9 samples: " in done.stdout
+    assert [row["id"] for row in table("out.csv")] == [str(row) for row in range(9)]
+
+
+def test_bad_input_is_refused_in_one_line(run: str) -> None:
+    np.savez("new.npz", x=blobs().inputs[:9])
+    Run.create("unfinished", {"options": {"method": "coteaching"}})
+    for arguments, mention in (
+        (("audit", "absent"), "holds no run"),
+        (("audit", "unfinished"), "holds no finished training"),
+        (("predict", "absent", "own.npz"), "holds no run"),
+        (("predict", "unfinished", "own.npz"), "holds no trained classifier yet"),
+        (("predict", run, "absent.npz"), "absent.npz"),
+        (("predict", run, "new.npz", "-o", "no/such/folder.csv"), "`output` must be a file to write to"),
+    ):
+        refused = s2e(*arguments)
+        assert refused.exit_code == 2
+        assert mention in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert not Path("predictions.csv").exists()
