@@ -6,7 +6,6 @@ import inspect
 import subprocess
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -113,17 +112,14 @@ def test_found_schedule_can_be_trained_with() -> None:
     assert torch.stack(accuracy).mean().item() == pytest.approx(trained.curves.accuracy["test"][0, -1])
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
+def test_bad_data_are_refused() -> None:
+    for data, message in (
         (5, r"must be \(inputs, labels\) or a dataset"),
         ((TRAIN.inputs, TRAIN.labels[:-1]), "one entry for each of the 192 inputs"),
         ((TRAIN.inputs * np.nan, TRAIN.labels), "`inputs` must be finite"),
-    ],
-)
-def test_bad_data_are_refused(data: Any, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        s2e.search(data, VALID, **SMALL)
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            s2e.search(data, VALID, **SMALL)
 
 
 # ------------------------------------------------------------------------------------------------------------ objects
@@ -277,10 +273,10 @@ def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_data")
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_bad_choices_of_a_search_are_refused_before_data_are_read() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"network": "resnetto"}, "`network` must be"),
+        ({"network": small_mlp()}, "`network` must be"),
         ({"method": "jocar"}, "`method` must be one of"),
         ({"method": "standard"}, "`method` must have a keep rate"),
         ({"method": SmallLoss}, "`method` must be .* but got the class SmallLoss"),
@@ -291,29 +287,24 @@ def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"device": "abacus"}, "`device` must be"),
         ({"generation_size": "many", "trials": 0}, "`trials` must .*`generation_size` must"),
         ({"epochs": 0, "batch_size": 0}, "`epochs` must .*`batch_size` must"),
-    ],
-)
-def test_bad_choice_of_a_search_is_refused_before_data_are_read(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(S2EError, match=message):
-        search(**changes)
+    ]
+    for changes, message in cases:
+        with pytest.raises(S2EError, match=message):
+            search(**changes)
 
 
 @pytest.mark.usefixtures("_no_data")
-@pytest.mark.parametrize(
-    ("schedule", "changes", "message"),
-    [
-        ([1.5], {}, "in \\[0, 1\\]"),
+def test_bad_choices_of_a_training_are_refused_before_data_are_read() -> None:
+    cases: list[tuple[list[float], dict[str, Any], str]] = [
+        ([1.5], {}, r"in \[0, 1\]"),
         ([], {}, "epoch"),
         ([1.0], {"method": "jocar"}, "`method` must be one of"),
         ([1.0], {"network": 3}, "`network` must be"),
         ([1.0], {"learning_rate": float("nan")}, "`learning_rate` must be"),
-    ],
-)
-def test_bad_choice_of_a_training_is_refused_before_data_are_read(
-    schedule: list[float], changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(S2EError, match=message):
-        s2e.train(TRAIN, schedule, **{**TRAINING, **changes})
+    ]
+    for schedule, changes, message in cases:
+        with pytest.raises(S2EError, match=message):
+            s2e.train(TRAIN, schedule, **{**TRAINING, **changes})
 
 
 def test_missing_needs_and_bad_storage_are_refused() -> None:
@@ -321,8 +312,3 @@ def test_missing_needs_and_bad_storage_are_refused() -> None:
         s2e.train(TRAIN, [1.0], method="reweight", **TRAINING)
     with pytest.raises(UnreadableData, match="could not be opened"):
         search(storage="nonsense://")
-
-
-def test_errors_are_those_of_the_ecosystem_too() -> None:
-    assert issubclass(InvalidInput, ValueError)
-    assert issubclass(s2e.Status, Enum)

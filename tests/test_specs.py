@@ -28,26 +28,26 @@ from s2e.specs import (
 OPTIONS = [SearchOptions, TrainOptions, CompareOptions, SpacesOptions, SamplersOptions, TableOptions]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_assemble_inverts_flatten(options) -> None:
-    training = TrainingSpec("mlp", epochs=3, batch_size=7, learning_rate=0.25)
-    given = replace(options(), training=training, seed=9)
-    assert assemble(options, flatten(given)) == given
-    assert assemble(options, json.loads(json.dumps(flatten(given)))) == given  # lists become tuples
+def test_assemble_inverts_flatten() -> None:
+    for options in OPTIONS:
+        training = TrainingSpec("mlp", epochs=3, batch_size=7, learning_rate=0.25)
+        given = replace(options(), training=training, seed=9)
+        assert assemble(options, flatten(given)) == given
+        assert assemble(options, json.loads(json.dumps(flatten(given)))) == given  # lists become tuples
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_names_are_unique_across_nested_specs(options) -> None:
-    names = [leaf.name for leaf, _ in leaves(options)]
-    assert max(Counter(names).values()) == 1
-    assert set(names) == flatten(options()).keys()
-    assert getattr(options, "MUTABLE_ON_RESUME", frozenset()) <= set(names)
+def test_names_are_unique_across_nested_specs() -> None:
+    for options in OPTIONS:
+        names = [leaf.name for leaf, _ in leaves(options)]
+        assert max(Counter(names).values()) == 1
+        assert set(names) == flatten(options()).keys()
+        assert getattr(options, "MUTABLE_ON_RESUME", frozenset()) <= set(names)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_leaves_have_the_defaults_and_a_help_text(options) -> None:
-    assert {leaf.name: default for leaf, default in leaves(options)} == flatten(options())
-    assert all(leaf.metadata["help"] for leaf, _ in leaves(options))
+def test_leaves_have_the_defaults_and_a_help_text() -> None:
+    for options in OPTIONS:
+        assert {leaf.name: default for leaf, default in leaves(options)} == flatten(options())
+        assert all(leaf.metadata["help"] for leaf, _ in leaves(options))
 
 
 def test_missing_values_keep_the_defaults_of_the_command() -> None:
@@ -74,9 +74,8 @@ def test_all_bad_numbers_are_reported_in_one_error() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "values"),
-    [
+def test_bad_numbers_are_refused_by_name() -> None:
+    cases: list[tuple[type, dict[str, object]]] = [
         (DataSpec, {"validation_share": 1.0}),
         (DataSpec, {"validation_share": "half"}),
         (TrainingSpec, {"epochs": True}),
@@ -87,13 +86,12 @@ def test_all_bad_numbers_are_reported_in_one_error() -> None:
         (SpacesOptions, {"draws": 0, "sets": 0, "seeds": 0, "together": 0}),
         (SamplersOptions, {"repeats": 0, "jobs": 0}),
         (TableOptions, {"draws": 0, "times": 0, "rounds": -1, "together": 1}),
-    ],
-)
-def test_bad_number_is_refused_by_name(spec, values) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        spec(**values)
-    for name in values:
-        assert f"`{name}`" in str(refused.value)
+    ]
+    for spec, values in cases:
+        with pytest.raises(InvalidInput) as refused:
+            spec(**values)
+        for name in values:
+            assert f"`{name}`" in str(refused.value)
 
 
 def test_specs_are_immutable_and_hashable() -> None:

@@ -56,9 +56,8 @@ def test_records_are_summed_over_members_and_extended_by_unseen_samples():
     assert (Evidence.from_records(records).kept[samples:] == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+def test_inconsistent_evidence_is_refused():
+    cases = [
         ({"labels": np.zeros(0, dtype=int)}, "`labels` must be"),
         ({"labels": np.array([0, 2])}, "`labels` must be integers in 0..1, but got 0..2"),
         ({"labels": np.array([0.0, 1.0])}, "of type float64"),
@@ -70,8 +69,7 @@ def test_records_are_summed_over_members_and_extended_by_unseen_samples():
         ({"kept": np.array([0, np.nan])}, "`kept` must lie"),
         ({"loss": np.array([[0.5, -0.25], [np.nan, 1]])}, "`loss` must be at least 0, but got -0.25"),
         ({"kept": np.zeros(3), "loss": np.zeros(2)}, "`kept` must be.*`loss` must be"),
-    ],
-)
-def test_inconsistent_evidence_is_refused(changed, message):
-    with pytest.raises(InvalidInput, match=message):
-        Evidence(**{**FITTING, **changed})
+    ]
+    for changed, message in cases:
+        with pytest.raises(InvalidInput, match=message):
+            Evidence(**{**FITTING, **changed})

@@ -217,7 +217,8 @@ def test_config_repeats_the_command(run: Run, data: str) -> None:
 def test_result_describes_what_was_compared(run: Run, data: str) -> None:
     found = result(run)
     keys = {"summary", "evaluated_on", "validation", "epochs", "seeds", "noise_rates", "samples", "left_out", "search"}
-    assert found.keys() == keys | {"device", "seconds"}
+    assert found.keys() == keys | {"status", "device", "seconds"}
+    assert found["status"] == "complete"
     assert found["noise_rates"] == {noise: prepared(data, noise, 0).noise_rate for noise in NOISES}
     assert found["samples"].keys() == {"train", "valid", "test"}
     assert (found["evaluated_on"], found["validation"], found["device"]) == ("test", "clean", "cpu")
@@ -380,4 +381,4 @@ def test_diverging_seed_leaves_the_others_unchanged(
     first, second = outcomes(made).values()
     assert (first.diverged, second.diverged) == (True, False)
     np.testing.assert_array_equal(second.accuracy, outcomes(run)["pair:0.4", "reweight", 1].accuracy)
-    assert result(made)["summary"][0]["diverged"] == 1
+    assert (result(made)["summary"][0]["diverged"], result(made)["status"]) == (1, "some members diverged")

@@ -57,11 +57,11 @@ def test_true_from_on_epoch_stops_all_members_of_the_population() -> None:
         assert callbacks.members_to_stop(after_epoch(epoch, first=1, last=3)) == stopped
 
 
-@pytest.mark.parametrize("answer", [True, False, None, 1])
-def test_only_true_from_on_generation_stops_the_search(answer: bool | None) -> None:
-    callbacks = Callbacks(on_generation=lambda _: answer)
-    assert callbacks.generation(GenerationFinished(4, 8, 4, (0.5,))) is (True if answer is True else None)
-    assert callbacks.stopped is (answer is True)
+def test_only_true_from_on_generation_stops_the_search() -> None:
+    for answer in (True, False, None, 1):
+        callbacks = Callbacks(on_generation=lambda _, answer=answer: answer)
+        assert callbacks.generation(GenerationFinished(4, 8, 4, (0.5,))) is (True if answer is True else None)
+        assert callbacks.stopped is (answer is True)
 
 
 def test_stop_after_the_last_generation_is_no_early_stop() -> None:
@@ -112,8 +112,7 @@ def test_epochs_are_printed_at_most_every_ten_seconds(clock: Clock) -> None:
 # ------------------------------------------------------------------------------------------------ bars
 
 
-@pytest.mark.parametrize("searches", [1, 8])
-@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize(("width", "searches"), [(80, 8), (200, 1)])
 def test_terminal_shows_stage_progress_and_best(width: int, searches: int) -> None:
     where, text = console(terminal=True, width=width)
     best = tuple(0.4608 + 0.01 * search for search in range(searches))

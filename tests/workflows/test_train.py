@@ -70,7 +70,7 @@ def test_noisy_validation_samples_are_recorded_for_the_audit(data: str, tmp_path
 def test_divergence_is_reported_in_valid_json(data: str, tmp_path: Path) -> None:
     run = train(train_options(data, learning_rate=1e35), RunLocation(tmp_path))
     (row,) = result(run)["methods"]
-    assert row["diverged"] is True
+    assert (row["diverged"], result(run)["status"]) == (True, "some members diverged")
     assert row["test"]["last_10_epochs"] == row["valid"]["last_10_epochs"] == 0
 
     def refuse(name: str) -> None:
