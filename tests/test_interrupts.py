@@ -33,7 +33,7 @@ sys.meta_path.insert(0, Waiting())
 
 TIDYING = """
 import os, signal, sys
-from s2e.interrupts import end_on_ctrl_c, tidied_by
+from s2e.interrupts import end_on_ctrl_c, cleaned_up_by
 
 
 def fail():
@@ -41,9 +41,9 @@ def fail():
 
 
 end_on_ctrl_c()
-with tidied_by(lambda: os.write(1, b"done ")):
+with cleaned_up_by(lambda: os.write(1, b"done ")):
     pass
-with tidied_by(lambda: os.write(1, b"outer ")), tidied_by(fail), tidied_by(lambda: os.write(1, b"inner ")):
+with cleaned_up_by(lambda: os.write(1, b"outer ")), cleaned_up_by(fail), cleaned_up_by(lambda: os.write(1, b"inner ")):
     signal.raise_signal(signal.SIGINT)
 """
 

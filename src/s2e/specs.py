@@ -74,7 +74,7 @@ def _integer_or_text(text: str) -> int | str:
 class DataSpec:
     """Which data, and where its validation part comes from."""
 
-    data: str = option("", DATA_HELP, argument=True)
+    data: str = option("", f"{DATA_HELP}; left out to resume a run", argument=True)
     label: str = option("", "Of a table: the column with the labels", metavar="COLUMN")
     id_column: str = option("", "Of a table: the column with the names of its rows", flag="--id", metavar="COLUMN")
     validation: str = option(

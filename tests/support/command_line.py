@@ -15,7 +15,7 @@ from s2e.cli import app
 from small_tasks import blobs
 
 TINY = ["--epochs", "3", "--batch-size", "32"]
-TINY_SEARCH = [*TINY, "--trials", "4", "--generation", "2", "--restarts", "1", "--sampler", "random"]
+TINY_SEARCH = [*TINY, "--trials", "4", "--generation-size", "2", "--restarts", "1", "--sampler", "random"]
 
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}

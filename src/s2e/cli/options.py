@@ -48,7 +48,7 @@ def parameter(field: Field[Any], default: Any) -> inspect.Parameter:
         kind = Optional[kind]  # noqa: UP045
     given = {"metavar": about.get("metavar"), "help": about["help"], "min": about.get("minimum")}
     if about.get("argument"):
-        info = typer.Argument(metavar=field.name.upper(), help=f"{about['help']}; may be left out with --resume")
+        info = typer.Argument(metavar=field.name.upper(), help=about["help"])
     else:
         info = typer.Option(*([about["flag"]] if "flag" in about else []), **given)
     return _parameter(field.name, Annotated[kind, info], default)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from s2e.engine.step_timing import MOST_SLOWDOWN, step_seconds
+from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
 from s2e.engine.task import Member, Task
 
 SIZES = (6, 8, 12, 16, 24, 32)
@@ -48,7 +48,7 @@ def choose_generation_size(task: Task, kinds: Sequence[Member], sizes: Sequence[
     return largest_affordable(seconds) if seconds else sizes[0]
 
 
-def largest_affordable(seconds: Mapping[int, float], *, slowdown: float = MOST_SLOWDOWN) -> int:
+def largest_affordable(seconds: Mapping[int, float], *, slowdown: float = MAX_SLOWDOWN) -> int:
     """Return the largest size whose step takes at most `slowdown` times as long as that of the smallest."""
     longest = slowdown * seconds[min(seconds)]
     return max(size for size, each in seconds.items() if each <= longest)
