@@ -1,34 +1,32 @@
-"""`s2e reproduce WHAT`: a command for each part of what the paper shows."""
+"""`s2e reproduce WHAT`: its commands, their options, and what they print."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command_line import assert_refused, s2e
 from s2e.cli import reproduce
 from s2e.errors import InvalidInput
-from s2e.experiments import convergence
+from s2e.experiments import convergence, samplers, spaces
+from s2e.experiments.schedule_table import build
+from s2e.runs.directory import CONFIG, Run
+from s2e.specs import SamplersOptions, SpacesOptions, TableOptions
+from space_runs import save_clean_clusters
 
 pytestmark = pytest.mark.usefixtures("work")
 
-
-def test_reproduce_writes_or_prints_the_numbers_of_the_convergence_claims() -> None:
-    result = s2e("reproduce", "convergence", "--out", "convergence.json")
-    assert (result.exit_code, result.stdout) == (0, "")
-    numbers = json.loads(Path("convergence.json").read_text())
-    assert numbers["seed"] == 0
-    assert "rates" in numbers
-    assert json.loads(s2e("reproduce", "convergence").stdout) == numbers
+TINY = ["--epochs", "3", "--batch-size", "64", "--noise", "pair:0.4", "--device", "cpu"]
+SPACES = ["reproduce", "spaces", "--draws", "1", "--seeds", "1", *TINY]
+SEARCHERS = ["reproduce", "searchers", "--space", "coteaching", "--repeats", "1", "--trials", "2", *TINY]
+TABLE = ["reproduce", "table", "--draws", "4", "--again", "1", "--rounds", "0", *TINY]
 
 
-def test_the_seed_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "convergence", lambda seed: {"seed": seed})
-    shown = json.loads(s2e("reproduce", "convergence", "--seed", "7").stdout)
-    assert shown == {"seed": 7}
+# ------------------------------------------------------------------------------------------------------------ the group
 
 
 def test_without_a_name_help_is_shown() -> None:
@@ -39,32 +37,106 @@ def test_without_a_name_help_is_shown() -> None:
     assert "│ convergence " in asked.stdout
 
 
-def test_an_experiment_nobody_knows_is_refused_and_those_there_are_named() -> None:
+def test_unknown_name_is_refused_with_the_known_ones() -> None:
     names = {command.name or getattr(command.callback, "__name__", "") for command in reproduce.app.registered_commands}
-    assert {"convergence", "spaces", "searchers", "table"} <= names
-    for arguments in (["everything"], ["everything", "--seed", "1"]):
-        refused = s2e("reproduce", *arguments)
-        assert_refused(refused, "`what` must be one of ", ", but got 'everything'")
-        listed = re.search(r"one of (.*), but got", refused.stderr)
-        assert listed is not None
-        assert sorted(listed[1].split(", ")) == sorted(names)
+    assert names == {"convergence", "spaces", "searchers", "table"}
+    refused = s2e("reproduce", "everything", "--seed", "1")
+    assert_refused(refused, "`what` must be one of ", ", but got 'everything'")
+    listed = re.search(r"one of (.*), but got", refused.stderr)
+    assert listed is not None
+    assert set(listed[1].split(", ")) == names
+    assert type(s2e("reproduce", "everything", "--debug").exception) is InvalidInput
 
 
-def test_debug_shows_the_traceback_of_a_refusal() -> None:
-    for arguments in (["everything"], ["convergence", "--out", "nowhere/numbers.json"]):
-        result = s2e("reproduce", *arguments, "--debug")
-        assert type(result.exception) is InvalidInput
-        assert not result.stderr.startswith("s2e: ")
+# ---------------------------------------------------------------------------------------------------------- convergence
 
 
-def test_an_out_that_cannot_be_written_is_refused() -> None:
-    said = "`--out` must be a file to write to, but 'nowhere/numbers.json' is not: No such file"
-    assert_refused(s2e("reproduce", "convergence", "--out", "nowhere/numbers.json"), said)
+def test_convergence_writes_or_prints_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence, "convergence", lambda seed: {"seed": seed})
+    written = s2e("reproduce", "convergence", "--seed", "7", "--out", "convergence.json")
+    assert (written.exit_code, written.stdout) == (0, "")
+    assert json.loads(Path("convergence.json").read_text()) == {"seed": 7}
+    assert json.loads(s2e("reproduce", "convergence").stdout) == {"seed": 0}
 
 
-@pytest.mark.parametrize("arguments", ["convergence --nonsense", "convergence --seed -1", "convergence twice"])
-def test_options_that_a_part_does_not_have_are_a_usage_error(arguments: str) -> None:
-    result = s2e("reproduce", *arguments.split())
-    assert result.exit_code == 2
+def test_unwritable_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence, "convergence", lambda seed: {"seed": seed})
+    message = "`--out` must be a file to write to, but 'nowhere/numbers.json' is not: No such file"
+    assert_refused(s2e("reproduce", "convergence", "--out", "nowhere/numbers.json"), message)
+
+
+def test_unknown_options_are_usage_errors() -> None:
+    result = s2e("reproduce", "convergence", "--nonsense")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "Usage:" in result.stderr
-    assert result.stdout == ""
+
+
+# ---------------------------------------------------------------------------------------------------------- experiments
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "workflow", "defaults"),
+    [
+        ("spaces", spaces, "compare_spaces", SpacesOptions()),
+        ("searchers", samplers, "compare_samplers", SamplersOptions()),
+        ("table", build, "build_table", TableOptions()),
+    ],
+)
+def test_defaults_of_a_command_are_those_of_its_options(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: Any, workflow: str, defaults: Any
+) -> None:
+    received: list[Any] = []
+    monkeypatch.setattr(module, workflow, lambda options, *_, **__: received.append(options))
+    s2e("reproduce", name)
+    assert received == [defaults]
+
+
+def test_spaces_prints_tables_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spaces, "write_figure", lambda *_: None)
+    data = save_clean_clusters()
+    shown = s2e(*SPACES, "--data", data, "--learning-rate", "0.002", "--seed", "3", "--together", "99", "--out", "run")
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.count("│ Co-teaching ") == 6
+    assert shown.stdout.endswith("run: run\n")
+    training = {"network": "auto", "epochs": 3, "batch_size": 64, "learning_rate": 0.002}
+    budget = {"draws": 1, "sets": 1, "seeds": 1, "together": 99}
+    stored = Run("run").read_json(CONFIG)["options"]
+    assert stored == {"data": data, "noises": ["pair:0.4"], **budget, **training, "seed": 3}
+    numbers = json.loads(s2e("reproduce", "spaces", "--resume", "--out", "run", "--json").stdout)
+    assert numbers.pop("run") == "run"
+    assert numbers == Run("run").read_json("result.json")
+
+
+def test_searchers_prints_a_table_and_is_resumed_with_more_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers, "write_figure", lambda *_: None)
+    small = ["--on", save_clean_clusters(), "--random-trials", "3", "--generation-size", "2", "--out", "run"]
+    shown = s2e(*SEARCHERS, *small, "--samplers", "random, curve")
+    assert shown.exit_code == 0, shown.stderr
+    assert "curve needs" in shown.stdout
+    assert shown.stdout.endswith("run: run\n")
+    more = s2e("reproduce", "searchers", "--resume", "--out", "run", "--samplers", "random,curve,tpe", "--json")
+    result = json.loads(more.stdout)
+    rows = [(row["sampler"], row["trainings"]) for row in result["summary"]]
+    assert rows == [("random", 3), ("curve", 2), ("tpe", 2)]
+    assert result["run"] == "run"
+
+
+def test_table_prints_its_directory() -> None:
+    data = save_clean_clusters()
+    assert s2e(*TABLE, "--data", data, "--out", "run").stdout == "run: run\n"
+    assert json.loads(s2e("reproduce", "table", "--resume", "--out", "run", "--json").stdout) == {"run": "run"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*SPACES, "--draws", "0"], "`draws` must be an integer of at least 1, but got 0."),
+        ([*SPACES, "--noise", "pair:0.40"], "`noise` must name each noise setting once, but got pair:0.4"),
+        ([*SEARCHERS, "--on", "table:nowhere.npz"], "'nowhere.npz' is not a table of schedules"),
+        ([*SEARCHERS, "--samplers", "random,random"], "`samplers` must name each sampler once"),
+        ([*TABLE, "--again", "5"], "`0 <= again <= draws` must hold, but got again=5, draws=4."),
+    ],
+    ids=lambda value: " ".join(value[1:2] + value[-2:]) if isinstance(value, list) else "",
+)
+def test_bad_options_are_refused_in_one_line(arguments: list[str], message: str) -> None:
+    assert_refused(s2e(*arguments, "--out", "run"), message)

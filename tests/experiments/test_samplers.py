@@ -163,6 +163,7 @@ def test_defaults_compare_all_samplers_on_the_published_table() -> None:
 # ------------------------------------------------------------------------------------------------------------- resuming
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_figures")
 def test_samplers_added_later_give_the_same_results_with_any_number_of_processes(whole: Run, table_file: str) -> None:
     compare(on_table(table_file, samplers=("random",), jobs=1), "run")
@@ -183,10 +184,9 @@ def test_finished_samplers_are_not_searched_again(table_file: str) -> None:
         assert float(row["error"]) == 0.125 if key[0] == "random" else row == before[key]
 
 
-@pytest.mark.parametrize("changes", [{"trials": 12}, {"noises": NOISES[:1]}], ids=str)
-def test_other_settings_are_refused_on_resume(changes: dict[str, Any], whole: Run, table_file: str) -> None:
-    with pytest.raises(RunConflict, match=f"{next(iter(changes))} was"):
-        compare(on_table(table_file, **changes), whole.path, resume=True)
+def test_other_settings_are_refused_on_resume(whole: Run, table_file: str) -> None:
+    with pytest.raises(RunConflict, match="trials was 13 and is now 12"):
+        compare(on_table(table_file, trials=12), whole.path, resume=True)
 
 
 @pytest.mark.usefixtures("_no_figures")
@@ -213,7 +213,6 @@ def test_another_table_is_refused_on_resume(table_file: str) -> None:
         ({"samplers": ("tpe", "random", "tpe")}, "but got tpe, random, tpe"),
         ({"samplers": ("tpe", "nonsense")}, "`sampler` must be one of .*'nonsense'"),
         ({"noises": (NOISES[0], "pair:0.3")}, f"`noise` must be one of {', '.join(NOISES)}, but got 'pair:0.3'"),
-        ({"on": "table:nowhere.npz"}, "'nowhere.npz' is not a table of schedules"),
     ],
     ids=str,
 )

@@ -1,156 +1,132 @@
-"""Promising points: low where a model of the trained ones is low or unsure, apart from each other, and repeatable."""
+"""Proposed points: smallest lower confidence bounds, apart from each other, repeatable."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from s2e.experiments.schedule_table import propose as module
-from s2e.experiments.schedule_table.propose import APART, promising
-from s2e.experiments.schedule_table.table import drawn
-from s2e.samplers.curve_model import landmarks
-from s2e.schedules.spaces import Space, space
+from s2e.experiments.schedule_table import propose
+from s2e.experiments.schedule_table.propose import MIN_DISTANCE, propose_points
+from s2e.experiments.schedule_table.table import draw_points
+from s2e.samplers import landmarks
+from s2e.schedules import space
 
 Floats = NDArray[np.float64]
 
 EPOCHS = 20
-FAMILY = space("s2e")
-POINTS = drawn(90, FAMILY.dimension, 3)
+SPACE = space("s2e")
+POINTS = draw_points(90, SPACE.dimension, 3)
 
 
-def made_up(points: Floats) -> Floats:
+def synthetic_error(points: Floats) -> Floats:
     """Lowest where half of a batch is kept around the middle of training."""
-    return np.asarray(np.abs(FAMILY.decode(points, EPOCHS)[:, 8:12].mean(axis=1) - 0.5) + 0.05)
+    return np.asarray(np.abs(SPACE.decode(points, EPOCHS)[:, 8:12].mean(axis=1) - 0.5) + 0.05)
 
 
-def looked_for(count: int = 12, seed: int = 0, errors: Floats | None = None, known: Space = FAMILY) -> Floats:
-    errors = made_up(POINTS) if errors is None else errors
-    return promising(POINTS, errors, known, EPOCHS, count, np.random.default_rng(seed))
+ERRORS = synthetic_error(POINTS)
 
 
-def apart(points: Floats, epochs: int = EPOCHS) -> float:
-    """Smallest root mean square between any two curves at the epochs looked at."""
-    curves = FAMILY.decode(points, epochs, at=landmarks(epochs))
-    pairs = [(i, j) for i in range(len(curves)) for j in range(i)]
-    return min(float(np.sqrt(np.mean((curves[i] - curves[j]) ** 2))) for i, j in pairs)
+def proposed(count: int = 12, seed: int = 0, errors: Floats = ERRORS, epochs: int = EPOCHS) -> Floats:
+    return propose_points(POINTS, errors, SPACE, epochs, count, np.random.default_rng(seed))
+
+
+def decoded(points: Floats) -> Floats:
+    return SPACE.decode(points, EPOCHS, at=landmarks(EPOCHS))
+
+
+def greedily_apart(curves: Floats, order: Floats, count: int) -> Floats:
+    """Take curves in an order, leaving out those too close to one taken before."""
+    taken: list[Floats] = []
+    for curve in curves[np.argsort(order, kind="stable")]:
+        if all(np.sqrt(np.mean((curve - other) ** 2)) > MIN_DISTANCE for other in taken):
+            taken.append(curve)
+    return np.array(taken[:count])
 
 
 @pytest.fixture(autouse=True)
-def fewer_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is claimed does not depend on how many there are."""
-    monkeypatch.setattr(module, "CANDIDATES", 2000)
-    monkeypatch.setattr(module, "LIKELY", 1000)
+def _fewer_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propose, "CANDIDATES", 1000)
+    monkeypatch.setattr(propose, "SHORTLIST", 500)
 
 
-def test_points_are_found_where_a_made_up_error_is_low() -> None:
-    found = made_up(looked_for())
-    assert found.mean() < np.quantile(made_up(POINTS), 0.1)
-    assert found.max() < np.median(made_up(POINTS))
+def test_proposals_have_low_errors() -> None:
+    errors = synthetic_error(proposed())
+    assert errors.mean() < np.quantile(ERRORS, 0.1)
+    assert errors.max() < np.median(ERRORS)
+    assert synthetic_error(proposed(errors=-ERRORS)).min() > np.median(ERRORS)  # the opposite for negated errors
 
 
-def test_the_mirrored_error_leads_elsewhere() -> None:
-    away = made_up(looked_for(errors=-made_up(POINTS)))
-    assert away.min() > np.median(made_up(POINTS))
+def test_scale_of_errors_does_not_matter() -> None:
+    np.testing.assert_array_equal(proposed(errors=1024.0 * ERRORS), proposed())  # a power of two: no rounding
 
 
-def test_the_scale_of_the_errors_is_of_no_matter() -> None:
-    scaled = looked_for(errors=1024.0 * made_up(POINTS))  # a power of two rounds nothing
-    np.testing.assert_array_equal(scaled, looked_for())
+def test_proposals_are_distinct_points_with_curves_apart() -> None:
+    points = proposed(40)
+    assert points.shape == (40, SPACE.dimension)
+    assert 0 <= points.min() <= points.max() <= 1
+    curves = decoded(points)
+    distances = np.sqrt(((curves[:, None] - curves) ** 2).mean(axis=2))
+    assert distances[~np.eye(40, dtype=bool)].min() > MIN_DISTANCE
 
 
-@pytest.mark.parametrize("count", [1, 2, 40])
-def test_as_many_points_of_the_cube_are_returned_as_were_asked_for(count: int) -> None:
-    found = looked_for(count)
-    assert found.shape == (count, FAMILY.dimension)
-    assert found.min() >= 0
-    assert found.max() <= 1
-    assert len(np.unique(found, axis=0)) == count
+def test_proposals_depend_on_the_generator_and_extend_with_the_count() -> None:
+    np.testing.assert_array_equal(proposed(9, seed=1)[:4], proposed(4, seed=1))
+    assert (proposed(seed=1) != proposed(seed=2)).any()
 
 
-def test_chosen_curves_lie_apart() -> None:
-    assert apart(looked_for(40)) > APART
+class StandIn:
+    """A model with mean R(T) and a standard deviation proportional to R(0); records what it predicts."""
 
-
-def test_what_is_found_follows_from_the_generator() -> None:
-    np.testing.assert_array_equal(looked_for(seed=1), looked_for(seed=1))
-    assert (looked_for(seed=1) != looked_for(seed=2)).any()
-
-
-def test_more_points_begin_with_those_that_fewer_would_be() -> None:
-    np.testing.assert_array_equal(looked_for(9)[:4], looked_for(4))
-
-
-class Believed:
-    """Stands for the model: expects more of a curve the lower it ends, and is the less sure the higher it begins."""
-
-    how = SimpleNamespace()
-
-    def __init__(self, seen: list[Floats], unsure: float) -> None:
-        self.seen, self.unsure = seen, unsure
+    def __init__(self, seen: list[Floats], factor: float) -> None:
+        self.seen, self.factor = seen, factor
 
     def mean(self, curves: Floats) -> Floats:
         return np.asarray(curves[:, -1])
 
     def predict(self, curves: Floats) -> tuple[Floats, Floats]:
         self.seen.append(curves)
-        return self.mean(curves), self.unsure * curves[:, 0]
+        return self.mean(curves), self.factor * curves[:, 0]
 
 
-@pytest.mark.parametrize("unsure", [0.0, 1.0, 5.0])
-def test_the_best_are_one_deviation_below_what_is_expected(monkeypatch: pytest.MonkeyPatch, unsure: float) -> None:
+@pytest.mark.parametrize("factor", [0.0, 5.0])
+def test_proposals_minimise_the_lower_confidence_bound(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     seen: list[Floats] = []
-    monkeypatch.setattr(module, "GaussianProcess", lambda *_: Believed(seen, unsure))
-    found = FAMILY.decode(looked_for(15), EPOCHS, at=landmarks(EPOCHS))
-    expected: list[Floats] = []
-    for curve in sorted(seen[0], key=lambda curve: float(curve[-1] - unsure * curve[0])):
-        if all(np.sqrt(np.mean((curve - taken) ** 2)) > APART for taken in expected):
-            expected.append(curve)
-        if len(expected) == 15:
-            break
-    np.testing.assert_array_equal(found, np.array(expected))
+    monkeypatch.setattr(propose, "GaussianProcess", lambda *_: StandIn(seen, factor))
+    points = proposed(15)
+    bound = seen[0][:, -1] - factor * seen[0][:, 0]
+    np.testing.assert_array_equal(decoded(points), greedily_apart(seen[0], bound, 15))
 
 
-def test_only_the_likely_ones_are_looked_at_closely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deviations_are_computed_for_the_lowest_means(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Floats] = []
-    monkeypatch.setattr(module, "GaussianProcess", lambda *_: Believed(seen, 1.0))
-    looked_for()
-    monkeypatch.setattr(module, "LIKELY", 4000)
-    looked_for()
-    closely, everything = (np.sort(curves[:, -1]) for curves in seen)
-    assert len(everything) == 4000
-    np.testing.assert_array_equal(closely, everything[:1000])
+    monkeypatch.setattr(propose, "GaussianProcess", lambda *_: StandIn(seen, 1.0))
+    proposed()
+    monkeypatch.setattr(propose, "SHORTLIST", 2000)
+    proposed()
+    shortlist, everything = (np.sort(curves[:, -1]) for curves in seen)
+    assert len(everything) == 2000
+    np.testing.assert_array_equal(shortlist, everything[:500])
 
 
-def test_what_lies_near_the_best_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A narrow valley that uniform draws hardly meet, around a trained point."""
-    bottom = POINTS[7]
-    errors = np.sqrt(((POINTS - bottom) ** 2).mean(axis=1))
-    monkeypatch.setattr(module, "NEAR", 1)
-    monkeypatch.setattr(module, "GaussianProcess", lambda *_: Believed([], 0.0))
-    monkeypatch.setattr(Believed, "mean", lambda _, curves: np.abs(curves - decoded).mean(axis=1))
-    decoded = FAMILY.decode(bottom[None], EPOCHS, at=landmarks(EPOCHS))
-    found = looked_for(20, errors=errors)
-    near = np.abs(found - bottom).mean(axis=1) < 0.1  # uniform draws are about a third away
+def test_neighbours_of_the_best_point_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    centre = POINTS[7]
+    curve = decoded(centre[None])
+    monkeypatch.setattr(propose, "CENTRES", 1)
+    monkeypatch.setattr(propose, "GaussianProcess", lambda *_: StandIn([], 0.0))
+    monkeypatch.setattr(StandIn, "mean", lambda _, curves: np.abs(curves - curve).mean(axis=1))
+    near = np.abs(proposed(20) - centre).mean(axis=1) < 0.1  # uniform draws are about a third away
     assert near[0]
     assert near.sum() >= 5
 
 
-def test_the_count_is_kept_where_fewer_curves_lie_apart() -> None:
-    """All schedules of one epoch are the same one."""
-    points = promising(POINTS, made_up(POINTS), FAMILY, 1, 6, np.random.default_rng(0))
-    assert len(np.unique(points, axis=0)) == 6
+def test_count_is_kept_without_enough_distant_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(np.unique(proposed(6, epochs=1), axis=0)) == 6  # all schedules of one epoch are equal
+    monkeypatch.setattr(propose, "SHORTLIST", 5)
+    assert len(np.unique(proposed(30), axis=0)) == 30
 
 
-def test_the_count_is_kept_where_it_exceeds_the_likely_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LIKELY", 5)
-    assert len(np.unique(looked_for(30), axis=0)) == 30
-
-
-@pytest.mark.parametrize("error", [1.0, 0.1])
-def test_equal_errors_say_nothing_and_do_no_harm(error: float) -> None:
-    found = looked_for(6, errors=np.full(len(POINTS), error))
-    assert found.shape == (6, FAMILY.dimension)
-    assert np.isfinite(found).all()
+def test_equal_errors_are_accepted() -> None:
+    points = proposed(6, errors=np.full(len(POINTS), 0.1))
+    assert points.shape == (6, SPACE.dimension)
+    assert np.isfinite(points).all()

@@ -50,16 +50,17 @@ class Forest:
         trees = ExtraTreesRegressor(TREES, max_features=MAX_FEATURES, min_samples_leaf=MIN_SAMPLES_LEAF, random_state=0)
         self._trees = trees.fit(schedules, errors)
         self._leaves = self._trees.apply(schedules)  # (n, trees)
-        sizes = np.zeros((self._leaves.max() + 1, TREES))
-        np.add.at(sizes, (self._leaves, np.arange(TREES)), 1.0)
+        sizes = np.zeros((self._leaves.max() + 1, self._leaves.shape[1]))
+        np.add.at(sizes, (self._leaves, np.arange(self._leaves.shape[1])), 1.0)
         self._sizes = sizes  # (nodes, trees): fitted schedules in a leaf
 
     def weights(self, schedules: Floats) -> Floats:
         """Return the weights (m, n) of the fitted schedules for schedules (m, F); every row sums to 1."""
         leaves = self._trees.apply(schedules)  # (m, trees)
-        share = 1.0 / (TREES * self._sizes[leaves, np.arange(TREES)])  # (m, trees)
+        trees = leaves.shape[1]
+        share = 1.0 / (trees * self._sizes[leaves, np.arange(trees)])  # (m, trees)
         weights = np.zeros((len(schedules), len(self._leaves)))
-        for tree in range(TREES):
+        for tree in range(trees):
             weights += (leaves[:, None, tree] == self._leaves[:, tree]) * share[:, None, tree]
         return weights
 
