@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from s2e.engine.optimizers import StackedAdam, learning_plan
+from s2e.engine.optimizers import StackedAdam, learning_rate_factor
 
 CPU = torch.device("cpu")
 RATES = (1e-3, 1e-3, 3e-2, 1e-3, 1e-3, 1e-2)  # equal rates in adjacent rows and in separate ones
 SHAPES = ((16, 3), (10,), (7,), (1,), (), (5, 4, 2), (32,))
-PLANS = [(1.0, 0.9), (1.0, 0.9), (1.0, 0.9), (0.75, 0.1), (0.5, 0.1), (0.5, 0.1), (0.25, 0.1), (0.25, 0.9)]
+FACTORS = [1.0, 1.0, 1.0, 0.75, 0.5, 0.5, 0.25, 0.25]
 ACTIVE = torch.tensor(  # (steps, rows); row 5 is never active
     [
         [True, False, True, False, True, False],
@@ -36,21 +36,21 @@ def random_rows(seed, shapes=SHAPES, rows=6):
     ]
 
 
-def stepped(parameters, rates, gradients_of_steps, plans=(), *, active=(), vectorize=False):
+def stepped(parameters, rates, gradients_of_steps, factors=(), *, active=(), vectorize=False):
     """Take steps on copies of the parameters."""
     own = [parameter.clone() for parameter in parameters]
     optimizer = StackedAdam(own, rates, CPU, vectorize=vectorize)
     for step, gradients in enumerate(gradients_of_steps):
-        if plans:
-            optimizer.plan(*plans[step])
+        if factors:
+            optimizer.scale_learning_rates(factors[step])
         optimizer.update(gradients, active[step] if len(active) else None)
     return own
 
 
-def adam_by_formula(start, rate, gradients, plans):
+def adam_by_formula(start, rate, gradients, factors):
     """Adam of one network by the formulas of its paper, in float64."""
-    weight, first, second, beta2 = start.double(), 0.0, 0.0, 0.999
-    for count, (gradient, (factor, beta1)) in enumerate(zip(gradients, plans, strict=True), start=1):
+    weight, first, second, beta1, beta2 = start.double(), 0.0, 0.0, 0.9, 0.999
+    for count, (gradient, factor) in enumerate(zip(gradients, factors, strict=True), start=1):
         first = beta1 * first + (1 - beta1) * gradient.double()
         second = beta2 * second + (1 - beta2) * gradient.double() ** 2
         first_corrected, second_corrected = first / (1 - beta1**count), second / (1 - beta2**count)
@@ -61,10 +61,10 @@ def adam_by_formula(start, rate, gradients, plans):
 @BOTH
 def test_rows_equal_the_formulas_of_the_paper(vectorize):
     start, steps = random_rows(0), [random_rows(seed) for seed in range(1, 9)]
-    found = stepped(start, RATES, steps, PLANS, vectorize=vectorize)
+    found = stepped(start, RATES, steps, FACTORS, vectorize=vectorize)
     for index, tensor in enumerate(start):
         for row, rate in enumerate(RATES):
-            expected = adam_by_formula(tensor[row], rate, [gradients[index][row] for gradients in steps], PLANS)
+            expected = adam_by_formula(tensor[row], rate, [gradients[index][row] for gradients in steps], FACTORS)
             torch.testing.assert_close(found[index][row].double(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -73,12 +73,12 @@ def test_rows_equal_the_formulas_of_the_paper(vectorize):
 def test_rows_equal_torch_adam_that_skips_inactive_steps(vectorize, tuples):
     start, steps = random_rows(0), [random_rows(seed) for seed in range(1, 9)]
     gradients_of_steps = [[tuple(gradient) for gradient in step] for step in steps] if tuples else steps
-    found = stepped(start, RATES, gradients_of_steps, PLANS, active=ACTIVE, vectorize=vectorize)
+    found = stepped(start, RATES, gradients_of_steps, FACTORS, active=ACTIVE, vectorize=vectorize)
     for row, rate in enumerate(RATES):
         network = [tensor[row].clone().requires_grad_() for tensor in start]
         adam = torch.optim.Adam(network, lr=rate)
-        for gradients, (factor, beta1), active in zip(steps, PLANS, ACTIVE, strict=True):
-            adam.param_groups[0].update(lr=rate * factor, betas=(beta1, 0.999))
+        for gradients, factor, active in zip(steps, FACTORS, ACTIVE, strict=True):
+            adam.param_groups[0].update(lr=rate * factor)
             if active[row]:
                 for parameter, gradient in zip(network, gradients, strict=True):
                     parameter.grad = gradient[row].clone()
@@ -92,8 +92,8 @@ def test_rows_equal_torch_adam_that_skips_inactive_steps(vectorize, tuples):
 @BOTH
 def test_all_active_equals_none(vectorize):
     start, steps = random_rows(0), [random_rows(seed) for seed in range(1, 9)]
-    masked = stepped(start, RATES, steps, PLANS, active=torch.ones_like(ACTIVE), vectorize=vectorize)
-    for one, other in zip(masked, stepped(start, RATES, steps, PLANS, vectorize=vectorize), strict=True):
+    masked = stepped(start, RATES, steps, FACTORS, active=torch.ones_like(ACTIVE), vectorize=vectorize)
+    for one, other in zip(masked, stepped(start, RATES, steps, FACTORS, vectorize=vectorize), strict=True):
         assert torch.equal(one, other)
 
 
@@ -105,7 +105,7 @@ def test_gradients_of_inactive_rows_are_ignored(vectorize):
         for step, active in zip(steps, ACTIVE, strict=True)
     ]
     plain, ignored = (
-        stepped(start, RATES, each, PLANS, active=ACTIVE, vectorize=vectorize) for each in (steps, with_nan)
+        stepped(start, RATES, each, FACTORS, active=ACTIVE, vectorize=vectorize) for each in (steps, with_nan)
     )
     for one, other in zip(plain, ignored, strict=True):
         assert torch.equal(one, other)
@@ -116,7 +116,7 @@ def test_inactive_rows_do_not_affect_other_rows(vectorize):
     start, steps = random_rows(0), [random_rows(seed) for seed in range(1, 9)]
     fewer = ACTIVE.clone()
     fewer[:, [1, 3, 4, 5]] = False
-    results = (stepped(start, RATES, steps, PLANS, active=active, vectorize=vectorize) for active in (ACTIVE, fewer))
+    results = (stepped(start, RATES, steps, FACTORS, active=active, vectorize=vectorize) for active in (ACTIVE, fewer))
     for one, other in zip(*results, strict=True):
         assert torch.equal(one[[0, 2]], other[[0, 2]])
         assert not torch.equal(one[[1, 4]], other[[1, 4]])
@@ -158,12 +158,12 @@ def test_rows_do_not_depend_on_other_rows(shapes):
 def test_rows_of_odd_sizes_are_exact_over_many_steps():
     # The fused kernel rarely rounds the last values of a block differently, hence many rows and steps.
     generator = torch.Generator().manual_seed(0)
-    rows, plans = 40, [(1.0, 0.9)] * 20 + [(0.7, 0.1)] * 20
+    rows, factors = 40, [1.0] * 20 + [0.7] * 20
     start, *steps = ([torch.randn(rows, size, generator=generator) for size in (10, 7, 47)] for _ in range(41))
-    together = stepped(start, (1e-3,) * rows, steps, plans)
+    together = stepped(start, (1e-3,) * rows, steps, factors)
     for row in range(rows):
         own = slice(row, row + 1)
-        alone = stepped([tensor[own] for tensor in start], (1e-3,), [[g[own] for g in s] for s in steps], plans)
+        alone = stepped([tensor[own] for tensor in start], (1e-3,), [[g[own] for g in s] for s in steps], factors)
         for tensor, found in zip(together, alone, strict=True):
             assert torch.equal(found, tensor[own])
 
@@ -199,10 +199,10 @@ def test_update_is_in_place_and_keeps_gradients():
 def test_factors_replace_each_other():
     parameter = torch.zeros(2, 3)
     optimizer = StackedAdam([parameter], (0.1, 0.2), CPU)
-    optimizer.plan(0.0, 0.9)
+    optimizer.scale_learning_rates(0.0)
     optimizer.update([torch.ones(2, 3)])
     assert torch.equal(parameter, torch.zeros(2, 3))
-    optimizer.plan(0.5, 0.9)  # half of the initial rate, not half of 0
+    optimizer.scale_learning_rates(0.5)  # half of the initial rate, not half of 0
     optimizer.update([torch.ones(2, 3)])
     torch.testing.assert_close(parameter, torch.tensor([[-0.05] * 3, [-0.1] * 3]))
 
@@ -211,25 +211,16 @@ def test_factors_replace_each_other():
 
 
 @pytest.mark.parametrize(
-    ("epochs", "epoch", "factor", "beta1"),
-    [
-        (200, 0, 1.0, 0.9),
-        (200, 79, 1.0, 0.9),
-        (200, 80, 1.0, 0.1),  # beta1 changes first, the rate falls from the next epoch
-        (200, 81, 119 / 120, 0.1),
-        (200, 140, 0.5, 0.1),
-        (200, 199, 1 / 120, 0.1),
-        (1, 0, 1.0, 0.1),
-        (2, 1, 1.0, 0.1),
-    ],
+    ("epochs", "epoch", "factor"),
+    [(200, 0, 1.0), (200, 80, 1.0), (200, 81, 119 / 120), (200, 140, 0.5), (200, 199, 1 / 120), (1, 0, 1.0)],
 )
-def test_learning_plan(epochs, epoch, factor, beta1):
-    assert learning_plan(epoch, epochs) == (pytest.approx(factor), beta1)
+def test_learning_rate_factor(epochs, epoch, factor):
+    assert learning_rate_factor(epoch, epochs) == pytest.approx(factor)
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 33])
 def test_learning_rate_falls_but_not_to_0(epochs):
-    factors = [learning_plan(epoch, epochs)[0] for epoch in range(epochs)]
+    factors = [learning_rate_factor(epoch, epochs) for epoch in range(epochs)]
     assert factors[0] == 1
     assert factors == sorted(factors, reverse=True)
     assert factors[-1] > 0

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from s2e.engine.optimizers import learning_plan
+from s2e.engine.optimizers import learning_rate_factor
 from s2e.engine.task import Member, Task, Trained
 from s2e.engine.training import batch_order, clean_batch_order
 from s2e.methods import Coteaching, MentorNet, Method, Standard
@@ -225,9 +225,9 @@ def plain_training(shared: Task, one: Member) -> Plain:
 
     batches = len(given) // shared.batch_size
     for epoch in range(shared.epochs):
-        factor, beta1 = learning_plan(epoch, shared.epochs)
+        factor = learning_rate_factor(epoch, shared.epochs)
         for optimizer in optimizers:
-            optimizer.param_groups[0].update(lr=one.learning_rate * factor, betas=(beta1, 0.999))
+            optimizer.param_groups[0].update(lr=one.learning_rate * factor)
         order = batch_order(shared, epoch).tolist()
         clean_order = clean_batch_order(shared, shared.clean, epoch, batches).tolist()
         clean_size = len(clean_order) // batches

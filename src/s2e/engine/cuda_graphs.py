@@ -135,7 +135,8 @@ class CompiledFunction:
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
-            log.warning("this step cannot be compiled (%s); running it without", first_line(problem))
+            reason = " ".join(str(problem).split("\n")[:2])  # the compiler names itself first, then the reason
+            log.warning("this step cannot be compiled (%s); it runs uncompiled", reason)
             self._compiled = self._plain
 
 

@@ -22,19 +22,14 @@ Rows: TypeAlias = Tensor | tuple[Tensor, ...]
 Stacked: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """A parameter and its first and second moment, (G, ...) each."""
 
-BETA1, BETA1_IN_DECAY, BETA2, EPSILON = 0.9, 0.1, 0.999, 1e-8
-LOG_BETA2 = math.log(BETA2)
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+LOG_BETA1, LOG_BETA2 = math.log(BETA1), math.log(BETA2)
 
 
-def learning_plan(epoch: int, epochs: int) -> tuple[float, float]:
-    """Return the factor on the learning rate and Adam's beta1 at an epoch.
-
-    The factor is constant, then falls linearly to 0 while beta1 is 0.1.
-    """
+def learning_rate_factor(epoch: int, epochs: int) -> float:
+    """Return the factor on the learning rate at an epoch: 1, then falling linearly to 0."""
     start = round(DECAY_STARTS * epochs)
-    if epoch < start:
-        return 1.0, BETA1
-    return (epochs - epoch) / (epochs - start), BETA1_IN_DECAY
+    return 1.0 if epoch < start else (epochs - epoch) / (epochs - start)
 
 
 class StackedAdam:
@@ -62,7 +57,7 @@ class StackedAdam:
         self._device = device
         self._vectorized = device.type != "cpu" if vectorize is None else vectorize
         self._rates = tuple(learning_rates)
-        self._factor, self._beta1 = 1.0, BETA1
+        self._factor = 1.0
         stacked = [parameter.detach() for parameter in parameters]
         self._first_moments = [torch.zeros_like(parameter) for parameter in stacked]
         self._second_moments = [torch.zeros_like(parameter) for parameter in stacked]
@@ -87,7 +82,7 @@ class StackedAdam:
         steps = torch.cat([group.step_counts() for group in self._groups])[rows]
         for group in taken._groups:
             group.set_step_counts(steps)
-        taken.plan(self._factor, self._beta1)
+        taken.scale_learning_rates(self._factor)
         return taken
 
     def reset(self) -> None:
@@ -97,11 +92,11 @@ class StackedAdam:
         for group in self._groups:
             group.set_step_counts(torch.zeros(len(self._rates), dtype=torch.float64))
 
-    def plan(self, factor: float, beta1: float) -> None:
-        """Set the factor on every learning rate and beta1, for all later steps."""
-        self._factor, self._beta1 = factor, beta1
+    def scale_learning_rates(self, factor: float) -> None:
+        """Set the factor on every learning rate, for all later steps."""
+        self._factor = factor
         for group in self._groups:
-            group.plan(factor, beta1)
+            group.scale_learning_rates(factor)
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Rows], active: Tensor | None = None) -> None:
@@ -124,7 +119,7 @@ class _SingleRows:
 
     def __init__(self, tensors: Sequence[Stacked], rows: Sequence[int], rate: float) -> None:
         self._rows, self._rate = rows, rate
-        self._scaled_rate, self._beta1 = rate, BETA1
+        self._scaled_rate = rate
         self._slots = [(parameter, row) for parameter in range(len(tensors)) for row in rows]
         self._parameters = [tensors[parameter][0][row] for parameter, row in self._slots]  # views
         self._first_moments = [tensors[parameter][1][row] for parameter, row in self._slots]
@@ -140,8 +135,8 @@ class _SingleRows:
         for step, (_, row) in zip(self._steps, self._slots, strict=True):
             step.copy_(steps[row])
 
-    def plan(self, factor: float, beta1: float) -> None:
-        self._scaled_rate, self._beta1 = factor * self._rate, beta1
+    def scale_learning_rates(self, factor: float) -> None:
+        self._scaled_rate = factor * self._rate
 
     def update(self, gradients: Sequence[Rows], active: Tensor | None) -> None:
         slots = list(range(len(self._slots)))
@@ -158,7 +153,7 @@ class _SingleRows:
             [self._second_moments[slot] for slot in slots],
             [self._steps[slot] for slot in slots],
             learning_rate=self._scaled_rate,
-            beta1=self._beta1,
+            beta1=BETA1,
             beta2=BETA2,
             epsilon=EPSILON,
         )
@@ -181,10 +176,8 @@ class _VectorizedRows:
         self._tensors = tensors
         self._rates = torch.tensor(rates, dtype=torch.float64, device=device)
         self._scaled_rates = torch.zeros(len(rates), device=device)
-        self._log_beta1 = torch.zeros((), dtype=torch.float64, device=device)
         self._steps = torch.zeros(len(rates), dtype=torch.float64, device=device)
-        self._gradient_share = torch.zeros((), device=device)  # in the first moment, 1 - β₁
-        self.plan(1.0, BETA1)
+        self.scale_learning_rates(1.0)
 
     def step_counts(self) -> Tensor:
         """Return the steps of each row, (G,) float64."""
@@ -194,19 +187,17 @@ class _VectorizedRows:
         """Set the steps of all rows, (G,)."""
         self._steps.copy_(steps)
 
-    def plan(self, factor: float, beta1: float) -> None:
+    def scale_learning_rates(self, factor: float) -> None:
         self._scaled_rates.copy_(factor * self._rates)
-        self._log_beta1.fill_(math.log(beta1))
-        self._gradient_share.fill_(1 - beta1)
 
     def update(self, gradients: Sequence[Rows], active: Tensor | None) -> None:
         steps = self._steps + 1
-        size = materialised(self._scaled_rates / _bias_correction(self._log_beta1, steps))  # α / (1 - β₁ᵗ), (G,)
+        size = materialised(self._scaled_rates / _bias_correction(LOG_BETA1, steps))  # α / (1 - β₁ᵗ), (G,)
         root = materialised(_bias_correction(LOG_BETA2, steps).sqrt())  # √(1 - β₂ᵗ), (G,)
         for (parameter, first, second), rows in zip(self._tensors, gradients, strict=True):
             gradient = rows if isinstance(rows, Tensor) else torch.stack(rows)
             per_row = (-1, *[1] * (parameter.ndim - 1))
-            new_first = first + self._gradient_share * (gradient - first)
+            new_first = first + (1 - BETA1) * (gradient - first)
             new_second = second + (1 - BETA2) * (gradient * gradient - second)
             denominator = new_second.sqrt() / root.view(per_row) + EPSILON
             new = parameter - size.view(per_row) * new_first / denominator
@@ -221,6 +212,6 @@ class _VectorizedRows:
         self._steps += 1.0 if active is None else active
 
 
-def _bias_correction(log_beta: Tensor | float, steps: Tensor) -> Tensor:
+def _bias_correction(log_beta: float, steps: Tensor) -> Tensor:
     """Return 1 - βᵗ for step counts t (G,), as -expm1(t ln β): a float64 power is slow on a GPU."""
     return -torch.expm1(log_beta * steps).float()

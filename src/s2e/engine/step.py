@@ -69,7 +69,6 @@ class Epoch:
         keep: (P,) samples of a batch to keep.
         keep_rate: (P,) share of a batch to keep.
         learning_rate_factor: factor on every learning rate.
-        beta1: Adam's beta1.
         clean_order: (S * V,) the clean samples in the order of training, for methods that need them.
     """
 
@@ -79,7 +78,6 @@ class Epoch:
     keep: Tensor
     keep_rate: Tensor
     learning_rate_factor: float
-    beta1: float
     clean_order: Tensor | None = None
 
 
@@ -134,7 +132,7 @@ class TrainingStep:
 
     def begin_epoch(self, epoch: Epoch) -> None:
         """Apply the settings of an epoch."""
-        self._optimizer.plan(epoch.learning_rate_factor, epoch.beta1)
+        self._optimizer.scale_learning_rates(epoch.learning_rate_factor)
         self._epoch.fill_(epoch.number)
         self._keep.copy_(epoch.keep)
         self._keep_rate.copy_(epoch.keep_rate)
