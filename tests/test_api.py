@@ -251,10 +251,10 @@ def test_chosen_generation_size_is_kept_when_the_study_is_resumed(
 
     stored = {"storage": f"sqlite:///{tmp_path}/study.db", "generation_size": "auto", "epochs": 1}
     monkeypatch.setattr(pipeline, "choose_generation_size", choose)
-    first = search(trials=35, **stored)
-    assert (first.generation_size, given) == (7, [(6, 7)])
+    first = search(trials=10, **stored)
+    assert (first.generation_size, given) == (2, [(2,)])
     monkeypatch.setattr(pipeline, "choose_generation_size", lambda *_: pytest.fail("measured again"))
-    assert search(trials=40, **stored).generation_size == 7
+    assert search(trials=15, **stored).generation_size == 2
 
 
 def test_auto_on_a_cpu_is_six_or_a_fifth_of_the_trials() -> None:
