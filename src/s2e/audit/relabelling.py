@@ -40,7 +40,10 @@ def relabelled_validation(
     """
     members = [
         Member(
-            schedules.coteaching(rate, task.epochs), derive(seed, "relabelling", index), learning_rate, method=Coteaching()
+            schedules.coteaching(rate, task.epochs),
+            derive(seed, "relabelling", index),
+            learning_rate,
+            method=Coteaching(),
         )
         for index, rate in enumerate(ASSUMED_NOISE_RATES)
     ]
