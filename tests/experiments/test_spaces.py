@@ -96,7 +96,7 @@ def whole(interrupted: tuple[Run, Populations]) -> Run:
     return interrupted[0]
 
 
-# --------------------------------------------------------------------------------------------------- what is computed
+# --------------------------------------------------------------------------------------------------------- computation
 
 
 def task_alone(options: SpacesOptions, noise: str) -> Task:
