@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -130,8 +131,11 @@ class CompiledFunction:
 
     @contextmanager
     def _plain_on_failure(self) -> Iterator[None]:
+        """Run uncompiled if the body fails; deprecations inside torch are no failure where warnings are errors."""
         try:
-            yield
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                yield
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
