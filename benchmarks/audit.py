@@ -58,12 +58,11 @@ from s2e.engine import Member, Task, predictions, resolve_device, train_populati
 from s2e.errors import InvalidInput, S2EError
 from s2e.methods import Standard
 from s2e.networks import factory_of
-from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation
+from s2e.runs import Run, RunLocation, csv_text
 from s2e.seeds import derive
 from s2e.specs import DataSpec, SearchOptions, SearchSpec, TrainingSpec, TrainOptions
-from s2e.workflows.progress import ProgressListener, progress
+from s2e.workflows import ProgressListener
+from s2e.workflows.progress import progress
 from s2e.workflows.search import search
 from s2e.workflows.train import train
 

@@ -63,13 +63,13 @@ from sklearn.preprocessing import StandardScaler
 from docstrings import docstrings
 from s2e import S2EClassifier, train
 from s2e._version import __version__
-from s2e.data import default_share
-from s2e.data.noise import corrupt, parse_noise, transition_matrix
+from s2e.data import default_share, parse_noise
+from s2e.data.noise import corrupt, transition_matrix
 from s2e.engine import Classifier
 from s2e.errors import InvalidInput, S2EError, UnreadableData
 from s2e.estimator.defaults import batch_size_for, epochs_for
 from s2e.estimator.features import NumberEncoder, SparseEncoder
-from s2e.runs.csv_files import csv_text
+from s2e.runs import csv_text
 from s2e.schedules import constant
 from s2e.seeds import derive
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES

@@ -35,11 +35,9 @@ from numpy.typing import NDArray
 
 from plain_methods import BATCH, KEEP_RATE, LEARNING_RATE, PLAIN, PlainTask, Step, batches_of
 from s2e import schedules
-from s2e.data.samples import LabelledData
-from s2e.engine.devices import resolve_device
-from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
+from s2e.data import LabelledData
+from s2e.engine import VALIDATION, EpochFinished, Member, Task, resolve_device, train_in_two_stages
 from s2e.engine.training import engine_steps
-from s2e.engine.two_stage import train_in_two_stages
 from s2e.methods import METHODS, Standard
 from s2e.networks import reference_network
 

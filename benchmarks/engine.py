@@ -24,11 +24,11 @@ import torch
 from torch.nn import functional
 
 from s2e import schedules
-from s2e.data.samples import LabelledData
-from s2e.engine.task import Member, Task
+from s2e.data import LabelledData
+from s2e.engine import Member, Task
 from s2e.engine.training import engine_steps
 from s2e.methods import Coteaching
-from s2e.networks.factories import Factory, reference_network
+from s2e.networks import Factory, reference_network
 
 SHAPES = {"mlp": (1, 28, 28), "cifar10-cnn": (3, 32, 32)}
 BATCH, SAMPLES = 128, 12_800

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from s2e.networks.factories import Factory
+from s2e.networks import Factory
 
 PASSES_PER_WEIGHT, PASSES_PER_ACTIVATION = 9, 4
 

@@ -17,11 +17,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from s2e import schedules
-from s2e.data.samples import LabelledData
-from s2e.engine import training
-from s2e.engine.task import Member, Task
+from s2e.data import LabelledData
+from s2e.engine import Member, Task, training
 from s2e.methods import Coteaching
-from s2e.networks.factories import reference_network
+from s2e.networks import reference_network
 
 SHAPES = {"mlp": (1, 28, 28), "cifar10-cnn": (3, 32, 32), "cifar100-cnn": (3, 32, 32)}
 CLASSES = {"mlp": 10, "cifar10-cnn": 10, "cifar100-cnn": 100}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from s2e.data.samples import LabelledData
+from s2e.data import LabelledData
 
 BATCH, LEARNING_RATE = 128, 1e-3
 KEEP_RATE = 0.55

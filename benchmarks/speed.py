@@ -49,15 +49,15 @@ from measuring import (
     wait,
 )
 from s2e import schedules
-from s2e.data.loading import load
-from s2e.data.noise import apply_noise, parse_noise
+from s2e.data import load, parse_noise
+from s2e.data.noise import apply_noise
+from s2e.engine import VALIDATION, Member, Task, train_population
 from s2e.engine import memory as engine_memory
 from s2e.engine.curves import EPOCH_INTERVALS
-from s2e.engine.task import VALIDATION, Member, Task
-from s2e.engine.training import engine_steps, train_population
+from s2e.engine.training import engine_steps
 from s2e.methods import Coteaching
-from s2e.networks.factories import reference_network
-from s2e.plots.drawing import plot_style, render
+from s2e.networks import reference_network
+from s2e.plots import plot_style, render
 
 TARGETS = [  # network, members, unit of the target, microseconds
     ("mlp", 6, "step", 80.0),

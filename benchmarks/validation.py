@@ -28,8 +28,7 @@ import torch
 from s2e import __version__
 from s2e.engine import LAST_EPOCHS
 from s2e.plots import noise_title
-from s2e.runs.csv_files import csv_text
-from s2e.runs.session import RunLocation
+from s2e.runs import RunLocation, csv_text
 from s2e.specs import SearchOptions, assemble
 from s2e.workflows.search import search
 

@@ -13,22 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from optuna.samplers import BaseSampler
 from torch import nn
 
-from s2e.data.samples import as_labelled_data, fingerprint
-from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
-from s2e.engine.task import VALIDATION, EpochFinished, Member
-from s2e.engine.two_stage import train_in_two_stages
+from s2e.data import as_labelled_data, fingerprint
+from s2e.engine import LAST_EPOCHS, VALIDATION, Curves, Dynamics, EpochFinished, Member, train_in_two_stages
 from s2e.methods import Method, check_transition
-from s2e.networks.factories import Factory
+from s2e.networks import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
 from s2e.specs import AUTO, GenerationSize, SearchSpec, TrainingSpec
-from s2e.studies import GenerationFinished, diverged_trials
-from s2e.studies.plan import Search
-from s2e.studies import check_storage
-from s2e.studies import open_study
-from s2e.workflows.pipeline import build_task, check_choices, find_schedules, plan_for
-from s2e.workflows.progress import Callbacks
-from s2e.workflows.status import Status
+from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
+from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from s2e.experiments import samplers
 from s2e.runs.directory import Run
 from s2e.seeds import derive
 from s2e.specs import DataSpec, SamplersOptions
-from s2e.studies import VALIDATION_ACCURACY, SearchPlan, search_schedule
+from s2e.studies import VALIDATION_ACCURACY, SearchPlan
 from s2e.workflows.pipeline import build_task
 from sampler_runs import NOISES, K, assert_rows, best_by_trial, compare, numbers, sampler_options
-from searches import Killed, quiet, trial_records
+from searches import Killed, quiet, search_schedule, trial_records
 from small_runs import save_clusters
 
 NAMES = ("random", "hyperband")

@@ -30,8 +30,9 @@ from s2e.runs.directory import Run
 from s2e.schedules import SPACES
 from s2e.seeds import derive
 from s2e.specs import DataSpec, SpacesOptions
-from s2e.studies import BestTrial, SearchPlan, search_schedule
+from s2e.studies import BestTrial, SearchPlan
 from s2e.workflows.pipeline import TEST, build_task
+from searches import search_schedule
 from small_runs import save_clusters
 from space_runs import SINGLES, TWO_NOISES, compare, contents, save_clean_clusters, space_options, study, table
 

@@ -31,7 +31,6 @@ from s2e.studies import (
     epochs_left,
     finished_trials,
     run_generations,
-    search_schedule,
     search_schedules,
 )
 from s2e.studies.loop import ask
@@ -44,6 +43,7 @@ from searches import (
     make_plan,
     make_study,
     make_task,
+    search_schedule,
     simulated_training,
     trial_points,
     trial_records,

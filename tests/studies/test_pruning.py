@@ -28,14 +28,13 @@ from s2e.studies import (
     epochs_left,
     finished_trials,
     run_generations,
-    search_schedule,
     search_schedules,
 )
 from s2e.studies.loop import ask, next_generation
 from s2e.studies.optuna_internals import pruner_attributes, set_user_attribute
 from s2e.studies.pruning import GenerationPruner
 from s2e.studies.trials import full_trainings
-from searches import Killed, make_plan, make_study, make_task, simulated_training, trial_records
+from searches import Killed, make_plan, make_study, make_task, search_schedule, simulated_training, trial_records
 from small_tasks import blobs
 
 EPOCHS, K = 27, 6

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from s2e.studies import SearchPlan, finished_trials, search_schedule
+from s2e.studies import SearchPlan, finished_trials
 from s2e.studies.loop import ask
 from searches import (
     TRIALS,
@@ -19,6 +19,7 @@ from searches import (
     make_plan,
     make_study,
     make_task,
+    search_schedule,
     trial_points,
     trial_records,
 )

@@ -16,7 +16,10 @@ from s2e.engine.curves import Curves
 from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.training import train_population
 from s2e.methods import MentorNet, Method
-from s2e.studies import SearchPlan, Stop, open_study
+from s2e.studies import Stop, open_study
+from s2e.studies.loop import OnGeneration, search_schedules
+from s2e.studies.plan import Search, SearchPlan
+from s2e.studies.selection import BestTrial
 from small_tasks import blobs, small_mlp, task
 
 EPOCHS = 2
@@ -129,3 +132,24 @@ def _killed_after(count: int, function: Callable[..., Any], counts: Callable[...
         return function(*arguments, **named)
 
     return wrapped
+
+
+def search_schedule(
+    task: Task,
+    plan: SearchPlan,
+    study: optuna.Study,
+    *,
+    on_generation: OnGeneration | None = None,
+    on_epoch: Callable[[EpochFinished], None] | None = None,
+) -> BestTrial:
+    """Run the study up to `plan.trials` finished trials and return the best.
+
+    Args:
+        task: what is trained; must evaluate "valid", and the score is the error there.
+        plan: what is searched and how.
+        study: minimised; a new one, or one begun with the same task and plan, which is continued.
+        on_generation: called after every generation; returns True to end the search.
+        on_epoch: called after every epoch of a generation.
+    """
+    (found,) = search_schedules(task, [Search(plan, study)], on_generation=on_generation, on_epoch=on_epoch)
+    return found

@@ -43,10 +43,11 @@ from s2e.runs.directory import CONFIG, Run
 from s2e.runs.session import RunLocation
 from s2e.seeds import derive
 from s2e.specs import CompareOptions, DataSpec, assemble
-from s2e.studies import SearchPlan, open_study, search_schedule
+from s2e.studies import SearchPlan, open_study
 from s2e.workflows import compare as comparison
 from s2e.workflows.compare import compare
 from s2e.workflows.entrants import Setting
+from searches import search_schedule
 from small_runs import file_names, result
 from small_tasks import blobs
 

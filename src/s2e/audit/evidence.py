@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2e.data.samples import LabelledData
-from s2e.engine.inference import predictions
-from s2e.engine.task import Task, Trained
+from s2e.data import LabelledData
+from s2e.engine import Task, Trained, predictions
 from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from s2e import schedules
 from s2e.audit.evidence import Evidence, records_of
 from s2e.audit.label_model import audit
-from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
-from s2e.engine.training import train_population
+from s2e.engine import VALIDATION, EpochFinished, Member, Task, train_population
 from s2e.methods import Coteaching
 from s2e.seeds import derive
 

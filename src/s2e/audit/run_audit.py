@@ -18,9 +18,7 @@ from s2e.audit.evidence import Evidence
 from s2e.audit.label_model import LabelAudit, audit
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
-from s2e.runs.classifier_file import read_classifier
-from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import CONFIG, Run
+from s2e.runs import CONFIG, Run, csv_text, read_classifier
 
 RECORDS = "dynamics.npz"
 ISSUES, SUMMARY = "label_issues.csv", "audit.json"

@@ -22,9 +22,9 @@ def audit(
 ) -> None:
     """List the training labels of a run that are probably wrong, with what they should be."""
     with reporting(debug):
-        from s2e.audit.run_audit import ISSUES, audit_run, write_audit
+        from s2e.audit import ISSUES, audit_run, write_audit
         from s2e.cli.tables import audit_tables
-        from s2e.runs.directory import Run
+        from s2e.runs import Run
 
         opened = Run.open(run)
         audited = audit_run(opened)

@@ -12,7 +12,7 @@ from s2e.cli.terminal import out
 
 def datasets(as_json: Json = False) -> None:
     """List what can be loaded, and from where."""
-    from s2e.data.loading import available
+    from s2e.data import available
 
     if as_json:
         typer.echo(json.dumps([{"name": info.name, "classes": info.classes} for info in available()], indent=2))

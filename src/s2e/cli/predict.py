@@ -23,7 +23,7 @@ def predict(
     """Predict the classes of new samples with the classifier of a run."""
     with reporting(debug):
         from s2e.errors import InvalidInput
-        from s2e.runs.directory import Run
+        from s2e.runs import Run
         from s2e.workflows.predict import predict as predicted
 
         found = predicted(Run.open(run), data)

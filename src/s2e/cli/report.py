@@ -31,7 +31,7 @@ def report(
     """Write one HTML page about one run or several; it needs nothing from outside."""
     with reporting(debug):
         from s2e.report import build_report, write_report
-        from s2e.runs.directory import Run
+        from s2e.runs import Run
 
         opened = [Run.open(path) for path in runs]
         page = build_report(opened, data_root=data_root, samples=samples)

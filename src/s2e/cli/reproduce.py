@@ -8,20 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from s2e.cli.options import Debug, Seed
-from s2e.cli.terminal import out as console
-from s2e.cli.terminal import reporting, show_as_json
+from s2e.cli.terminal import reporting
 from s2e.cli.workflow_commands import RESUMABLE, workflow_command
 from s2e.errors import InvalidInput, unknown_name
 from s2e.specs import SamplersOptions, SpacesOptions, TableOptions
-
-if TYPE_CHECKING:
-    from s2e.runs.directory import Run
 
 NumbersOut = Annotated[Path | None, typer.Option(help="JSON file to write the numbers to")]
 
@@ -60,35 +56,6 @@ def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) ->
         write_numbers(claims(seed), out)
 
 
-def show_spaces(run: Run, *, as_json: bool) -> None:
-    """Print the result of a comparison of spaces."""
-    from s2e.cli.space_tables import fresh_tables, winner_tables
-
-    if as_json:
-        show_as_json(run)
-        return
-    result = run.read_json("result.json")
-    for table in [*winner_tables(result), *fresh_tables(result)]:
-        console.print(table)
-    typer.echo(f"run: {run.path}")
-
-
-def show_samplers(run: Run, *, as_json: bool) -> None:
-    """Print the result of a comparison of samplers."""
-    from s2e.cli.sampler_table import sampler_table
-
-    if as_json:
-        show_as_json(run)
-        return
-    console.print(sampler_table(run.read_json("result.json")))
-    typer.echo(f"run: {run.path}")
-
-
-def show_directory(run: Run, *, as_json: bool) -> None:
-    """Print where the run is."""
-    typer.echo(json.dumps({"run": str(run.path)}, indent=2) if as_json else f"run: {run.path}")
-
-
 app.command()(
     workflow_command(
         "reproduce spaces",
@@ -96,7 +63,7 @@ app.command()(
         "s2e.experiments.spaces:compare_spaces",
         "Compare the spaces of schedules, each searched at random (the paper's Table 2).",
         running=RESUMABLE,
-        show_run=show_spaces,
+        tables="s2e.cli.space_tables:space_tables",
     )
 )
 app.command()(
@@ -106,7 +73,7 @@ app.command()(
         "s2e.experiments.samplers:compare_samplers",
         "Compare samplers: the error each has found after some numbers of trainings.",
         running=RESUMABLE,
-        show_run=show_samplers,
+        tables="s2e.cli.sampler_table:sampler_tables",
     )
 )
 app.command()(
@@ -116,7 +83,7 @@ app.command()(
         "s2e.experiments.schedule_table.build:build_table",
         "Train the schedule table that samplers are compared on; needs a GPU, or hours.",
         running=RESUMABLE,
-        show_run=show_directory,
+        tables="s2e.cli.tables:no_tables",
     )
 )
 

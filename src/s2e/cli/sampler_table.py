@@ -8,7 +8,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from s2e.plots.names import noise_title
+from s2e.plots import noise_title
+
+
+def sampler_tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return the table of a comparison of samplers."""
+    return [sampler_table(result)]
 
 
 def sampler_table(result: Mapping[str, Any]) -> Table:

@@ -12,10 +12,15 @@ from rich.text import Text
 from s2e.cli.tables import FIGURE_WIDTH, mean_and_std
 from s2e.engine import LAST_EPOCHS
 from s2e.experiments.space_results import BEST, LAST, SINGLE, TITLES
-from s2e.plots.names import noise_title
+from s2e.plots import noise_title
 
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 """Rows of a result by noise setting and space."""
+
+
+def space_tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return all tables of a comparison of spaces."""
+    return [*winner_tables(result), *fresh_tables(result)]
 
 
 def winner_tables(result: Mapping[str, Any]) -> list[Table]:

@@ -8,11 +8,21 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from s2e.engine.curves import LAST_EPOCHS
-from s2e.plots.names import display_name, noise_title
+from s2e.engine import LAST_EPOCHS
+from s2e.plots import display_name, noise_title
 
 FIGURE_WIDTH = len("100.00 ± 10.00")
 """A figure and its deviation are never broken into two lines."""
+
+
+def run_tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return the table of a search or of a training."""
+    return [result_table(result)]
+
+
+def no_tables(result: Mapping[str, Any]) -> list[Table]:  # noqa: ARG001
+    """Return no table."""
+    return []
 
 
 def result_table(result: Mapping[str, Any]) -> Table:

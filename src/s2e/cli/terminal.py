@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -17,7 +17,9 @@ from s2e.errors import S2EError
 from s2e.interrupts import INTERRUPTED, last_line
 
 if TYPE_CHECKING:
-    from s2e.runs.directory import Run
+    from rich.table import Table
+
+    from s2e.runs import Run
 
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
@@ -56,22 +58,15 @@ def interrupted(resumable: tuple[str, Path] | None) -> str:
     return f"{INTERRUPTED}; continue with: s2e {command} --resume --out {shlex.quote(str(path))}"
 
 
-def show(run: Run, *, as_json: bool) -> None:
-    """Print the result of a run."""
-    if as_json:
-        show_as_json(run)
-        return
+def show(run: Run, tables: Callable[[Mapping[str, Any]], list[Table]], *, as_json: bool) -> None:
+    """Print the result of a run, as JSON or as the tables that are made of it."""
     result = run.read_json("result.json")
-    from s2e.cli.tables import comparison_tables, result_table
-
-    for table in comparison_tables(result) if "summary" in result else [result_table(result)]:
+    if as_json:
+        typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
+        return
+    for table in tables(result):
         out.print(table)
     typer.echo(f"run: {run.path}")
-
-
-def show_as_json(run: Run) -> None:
-    """Print the result of a run as JSON."""
-    typer.echo(json.dumps({**run.read_json("result.json"), "run": str(run.path)}, indent=2))
 
 
 def quieten_optuna() -> None:

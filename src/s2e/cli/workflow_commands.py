@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -15,9 +15,6 @@ from s2e.cli.options import RUNNING, signature, values
 from s2e.cli.terminal import err, quieten_optuna, reporting, show
 from s2e.errors import InvalidInput
 from s2e.specs import CompareOptions, SearchOptions, TrainOptions, assemble
-
-if TYPE_CHECKING:
-    from s2e.runs.directory import Run
 
 RESUMABLE = ("device", "data_root", "out", "resume", "as_json", "debug")
 """Options of a command whose run can be resumed."""
@@ -30,7 +27,7 @@ def workflow_command(
     about: str,
     *,
     running: tuple[str, ...] = (*RESUMABLE, "storage"),
-    show_run: Callable[..., None] = show,
+    tables: str = "s2e.cli.tables:run_tables",
 ) -> Callable[..., None]:
     """Return a command that runs a workflow: its options are the fields of a dataclass, nested ones included.
 
@@ -40,7 +37,7 @@ def workflow_command(
         workflow: the function to call, as `module:function`; it is imported when the command runs.
         about: help of the command.
         running: names of the options in `RUNNING` that it has.
-        show_run: prints the result, `show_run(run, as_json=…)`.
+        tables: the function that makes tables of the result, likewise.
     """
     ordered = tuple(name for name in RUNNING if name in running)
 
@@ -48,7 +45,7 @@ def workflow_command(
         context, out, resume = given["context"], given["out"], given.get("resume", False)
         directory = out or new_directory(command.split()[-1], given.get("data") or given.get("on") or "")
         with reporting(given["debug"], resumable=(command, directory) if "resume" in running else None):
-            from s2e.runs.session import RunLocation, stored_options
+            from s2e.runs import RunLocation, stored_options
             from s2e.workflows.progress import progress
 
             quieten_optuna()
@@ -63,12 +60,10 @@ def workflow_command(
                 chosen |= {**stored, **_explicit(context, chosen)}
                 location = {**before, **_explicit(context, location)}
             made: Any = assemble(options, chosen)
-            module, _, function = workflow.partition(":")
-            work = getattr(import_module(module), function)
             with progress(err) as listener:
                 resuming = {"resume": resume} if "resume" in running else {}
-                run: Run = work(made, RunLocation(directory, **location), listener, **resuming)
-            show_run(run, as_json=given["as_json"])
+                run = _imported(workflow)(made, RunLocation(directory, **location), listener, **resuming)
+            show(run, _imported(tables), as_json=given["as_json"])
 
     run_command.__name__ = command.split()[-1]
     run_command.__doc__ = about
@@ -76,6 +71,11 @@ def workflow_command(
     run_command.__signature__ = made_of  # type: ignore[attr-defined]
     run_command.__annotations__ = {name: each.annotation for name, each in made_of.parameters.items()}
     return run_command
+
+
+def _imported(name: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
 
 
 def new_directory(command: str, data: str) -> Path:
@@ -110,4 +110,5 @@ compare = workflow_command(
     CompareOptions,
     "s2e.workflows.compare:compare",
     "Train several methods from several seeds on the same noisy data: one table, one CSV, figures.",
+    tables="s2e.cli.tables:comparison_tables",
 )

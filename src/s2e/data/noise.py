@@ -219,17 +219,6 @@ def apply_noise(spec: NoiseSpec, data: LabelledData, generator: np.random.Genera
     return data.with_noisy_labels(corrupt(labels, transition_matrix(spec, data.classes), generator))
 
 
-def expected_rate(spec: NoiseSpec, labels: Labels, classes: int) -> float:
-    """Return the expected share of wrong labels, given the true labels (N,): the τ of Co-teaching."""
-    if spec.kind == "human":
-        raise InvalidInput(f"`noise` must be a kind that can be drawn, but got {spec}; use `achieved_rate`.")
-    _check_labels(labels, classes)
-    if spec.kind == "instance" and spec.rate is not None:
-        return spec.rate
-    wrong = 1 - np.diagonal(transition_matrix(spec, classes))  # (C,)
-    return float(wrong[labels].mean())
-
-
 def achieved_rate(data: LabelledData) -> float | None:
     """Return the share of labels that differ from the true labels, or None if these are unknown."""
     return None if data.clean_labels is None else float(np.mean(data.labels != data.clean_labels))

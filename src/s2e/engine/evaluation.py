@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from s2e.data.samples import LabelledData
+from s2e.data import LabelledData
 from s2e.engine.batches import scaled
 from s2e.engine.cuda_graphs import CapturedFunction
 from s2e.engine.stacked_networks import StackedNetworks

@@ -13,7 +13,7 @@ from s2e.engine.batches import scaled
 from s2e.engine.recorder import bytes_per_member
 from s2e.engine.task import Member, Task
 from s2e.methods import Method, Need
-from s2e.networks.factories import Factory
+from s2e.networks import Factory
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from s2e.data.samples import LabelledData
+from s2e.data import LabelledData
 from s2e.engine.batches import BatchSource, batch_source
 from s2e.engine.curves import Curves
 from s2e.engine.evaluation import Evaluation, EvaluationSet

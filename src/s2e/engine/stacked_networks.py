@@ -29,7 +29,7 @@ from torch.func import functional_call, jvp, vmap
 from s2e.engine.compiled.torch_internals import set_module_tensor
 from s2e.engine.optimizers import Rows
 from s2e.errors import InvalidInput, first_line
-from s2e.networks.factories import Factory
+from s2e.networks import Factory
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from s2e.data.samples import LabelledData, check_trainable
+from s2e.data import LabelledData, check_trainable
 from s2e.engine.batches import scaled
 from s2e.engine.curves import Curves, Dynamics
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
-from s2e.networks.factories import Factory, check_network
-from s2e.schedules.fixed import check_epochs, check_schedule
+from s2e.networks import Factory, check_network
+from s2e.schedules import check_epochs, check_schedule
 
 VALIDATION = "valid"
 """Name of the validation set in `Task.evaluate`; a search uses no other."""

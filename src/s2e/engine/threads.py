@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from s2e.engine.curves import Curves
 from s2e.engine.task import Trained
-from s2e.networks.factories import Factory
+from s2e.networks import Factory
 
 SMALL_FLOPS = 2e7
 """Floating-point operations of a forward pass below which a network counts as small; the MLP on MNIST has 5e7."""

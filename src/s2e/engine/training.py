@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from s2e.data.samples import LabelledData
+from s2e.data import LabelledData
 from s2e.engine.curves import Curves
 from s2e.engine.memory import chunk_size, probe_batch
 from s2e.engine.optimizers import learning_rate_factor
@@ -25,7 +25,7 @@ from s2e.engine.population import Population, clean_batch_size
 from s2e.engine.step import Epoch
 from s2e.engine.task import EpochFinished, Member, Task, Trained, check_task
 from s2e.engine.threads import EpochCallback, too_small_to_split, train_in_threads
-from s2e.schedules.fixed import keep_counts
+from s2e.schedules import keep_counts
 from s2e.seeds import derive
 
 log = logging.getLogger(__name__)

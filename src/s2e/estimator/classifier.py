@@ -20,12 +20,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from s2e.audit.evidence import Evidence
-from s2e.audit.label_model import LabelAudit, audit
-from s2e.data.samples import LabelledData, default_share, hold_out
+from s2e.audit import Evidence, LabelAudit, audit
+from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine.inference import Classifier
-from s2e.engine.task import VALIDATION
+from s2e.engine import VALIDATION, Classifier
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
 from s2e.estimator.defaults import batch_size_for, epochs_for
@@ -34,10 +32,8 @@ from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import AUTO, GenerationSize, TrainingSpec
-from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES
-from s2e.studies import open_study, quiet_optuna
-from s2e.workflows.pipeline import build_task, check_choices, plan_for, search_and_train
-from s2e.workflows.progress import SILENT
+from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
+from s2e.workflows import SILENT, build_task, check_choices, plan_for, search_and_train
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

@@ -13,12 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from s2e._version import __version__
-from s2e.engine.inference import Classifier
+from s2e.engine import Classifier
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.estimator.features import read_encoder, write_encoder
-from s2e.networks.factories import factory_of
-from s2e.runs.classifier_file import with_weights
-from s2e.runs.directory import Run
+from s2e.networks import factory_of
+from s2e.runs import Run, with_weights
 
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a class made from it."""

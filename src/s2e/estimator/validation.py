@@ -18,8 +18,7 @@ from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput
 from s2e.estimator.features import Encoder, ImageEncoder
 from s2e.specs import AUTO, SearchSpec, check_all, count_problem, rate_problem
-from s2e.studies.generation_size import SIZES
-from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES
+from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
 
 
 def refuse(given: dict[str, Any]) -> None:

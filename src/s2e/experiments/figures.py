@@ -11,7 +11,7 @@ import numpy as np
 from s2e.experiments.incumbent_curves import MeanCurve
 from s2e.experiments.space_results import SINGLE, TITLES, BestTrials
 from s2e.plots import STYLES, KeepRateCurve, Style, draw_line, legend, panels, plot_style, render
-from s2e.runs.directory import Run
+from s2e.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,9 +27,7 @@ from s2e.experiments.figures import draw_incumbents, write_figure
 from s2e.experiments.incumbent_curves import IncumbentCurve, best_errors, curve_rows, mean_curves, trainings_needed
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import PUBLISHED, ScheduleTable
-from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation, Session
+from s2e.runs import Run, RunLocation, Session, csv_text
 from s2e.samplers import SAMPLERS
 from s2e.seeds import derive
 from s2e.specs import ALL, PAPER_NOISES, SamplersOptions
@@ -40,13 +38,10 @@ from s2e.studies import (
     finished_trials,
     open_study,
     plan_search,
+    point_of,
     run_generations,
 )
-from s2e.studies.trials import point_of
-from s2e.workflows.pipeline import find_schedules
-from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import network_name
-from s2e.workflows.shared_inputs import shared_inputs
+from s2e.workflows import SILENT, ProgressListener, find_schedules, network_name, shared_inputs
 
 TABLE = "table"
 """Value of `on` for the published table; `table:FILE` is another one."""

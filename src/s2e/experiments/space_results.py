@@ -21,10 +21,8 @@ import optuna
 
 from s2e.engine import LAST_EPOCHS
 from s2e.schedules import SPACES
-from s2e.studies import BestTrial, accuracy_attribute, lowest_error_trial
-from s2e.studies.trials import DIVERGED
-from s2e.workflows.outcomes import Outcome, result_rows, summarise
-from s2e.workflows.pipeline import TEST
+from s2e.studies import DIVERGED, BestTrial, accuracy_attribute, lowest_error_trial
+from s2e.workflows import TEST, Outcome, result_rows, summarise
 
 SINGLE = "single"
 """Stands for the best of the spaces with one basis function."""

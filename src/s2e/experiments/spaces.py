@@ -47,19 +47,12 @@ from s2e.experiments.space_results import (
     winner_of,
     winner_rows,
 )
-from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation, Session
+from s2e.runs import Run, RunLocation, Session, csv_text
 from s2e.schedules import SPACES
 from s2e.seeds import derive
 from s2e.specs import SearchSpec, SpacesOptions
 from s2e.studies import BestTrial, GenerationFinished, Search, epochs_left, plan_search, search_schedules
-from s2e.workflows.finished import FinishedTrainings
-from s2e.workflows.outcomes import Outcome
-from s2e.workflows.pipeline import TEST
-from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import network_name
-from s2e.workflows.shared_inputs import shared_inputs
+from s2e.workflows import SILENT, TEST, FinishedTrainings, Outcome, ProgressListener, network_name, shared_inputs
 
 Labels = Mapping[str, NDArray[np.int64]]
 """Noisy labels (N,) by noise setting."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2e.data.noise import check_transition_matrix
+from s2e.data import check_transition_matrix
 from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from s2e._version import __version__
 from s2e.audit import AuditedRun, audit_run
-from s2e.engine.curves import LAST_EPOCHS
+from s2e.engine import LAST_EPOCHS
 from s2e.errors import InvalidInput, S2EError
 from s2e.plots import display_name
 from s2e.report import formatting
@@ -32,7 +32,7 @@ from s2e.report.gallery import SORT_KEYS, Gallery, gallery
 from s2e.report.run_numbers import RunNumbers, Score, read_numbers
 from s2e.report.search_history import SearchHistory
 from s2e.report.summary import summarise_run
-from s2e.runs.directory import Run
+from s2e.runs import Run
 
 MAX_CLASSES = 20
 """Classes in the noise matrix; with more classes, those with the most errors are shown."""

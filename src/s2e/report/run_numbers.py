@@ -15,15 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.engine.curves import LAST_EPOCHS
+from s2e.engine import LAST_EPOCHS
 from s2e.errors import UnreadableData
 from s2e.methods import METHODS, Need
 from s2e.plots import display_name, noise_title
 from s2e.report.search_history import SearchHistory, search_history
-from s2e.runs.directory import CONFIG, Run
-from s2e.workflows.comparison_figures import bands, keep_rate_curves
-from s2e.workflows.finished import FinishedTrainings
-from s2e.workflows.outcomes import Outcome, summarise
+from s2e.runs import CONFIG, Run
+from s2e.workflows import FinishedTrainings, Outcome, bands, keep_rate_curves, summarise
 
 Floats = NDArray[np.float64]
 

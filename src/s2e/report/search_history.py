@@ -22,7 +22,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.errors import first_line
-from s2e.runs.directory import Run
+from s2e.runs import Run
 from s2e.schedules import space
 from s2e.studies import FINISHED, VALIDATION_ACCURACY
 

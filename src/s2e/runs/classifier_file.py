@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from s2e.data.samples import LabelledData
-from s2e.engine.inference import Classifier
+from s2e.data import LabelledData
+from s2e.engine import Classifier
 from s2e.errors import UnreadableData
-from s2e.networks.factories import reference_network
+from s2e.networks import reference_network
 from s2e.runs.directory import Run
 
 WEIGHTS = "model.safetensors"

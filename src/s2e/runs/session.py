@@ -19,8 +19,7 @@ from s2e._version import __version__
 from s2e.errors import RunConflict, UnreadableData
 from s2e.runs.directory import CONFIG, Run
 from s2e.specs import AUTO, assemble, flatten
-from s2e.studies import check_storage
-from s2e.studies import open_study
+from s2e.studies import check_storage, open_study
 
 Options = TypeVar("Options")
 

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike
 from s2e.errors import InvalidInput
 from s2e.samplers.curve_model import CurveModel, landmarks
 from s2e.samplers.relaxation import Array, Control, State, sample
-from s2e.schedules.fixed import check_epochs
-from s2e.schedules.spaces import Space
+from s2e.schedules import Space, check_epochs
 from s2e.seeds import derive
 
 SEED = 0

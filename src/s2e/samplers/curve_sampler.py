@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from s2e.errors import InvalidInput
 from s2e.samplers.curve_model import CurveModel, Floats, landmarks
 from s2e.samplers.study_view import check_single_objective, complete_trials, sample_uniformly
-from s2e.schedules.spaces import Space
+from s2e.schedules import Space
 
 UNIFORM_CANDIDATES, NEAR_CANDIDATES = 50, 200
 """Candidates among which the expected improvement is maximised: drawn uniformly, and near the best points.

@@ -13,7 +13,7 @@ from s2e.samplers.control_variate import CurveControl
 from s2e.samplers.curve_sampler import CurveSampler
 from s2e.samplers.relaxation import STEPS
 from s2e.samplers.relaxation_sampler import RelaxationSampler
-from s2e.schedules.spaces import Space
+from s2e.schedules import Space
 
 SamplerFactory = Callable[[int], BaseSampler]
 """Builds the sampler of one trial from the seed of that trial."""

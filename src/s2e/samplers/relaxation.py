@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, digamma, gammaincinv, polygamma
 
 from s2e.errors import InvalidInput, unknown_name
-from s2e.schedules.spaces import simplex_weights
+from s2e.schedules import simplex_weights
 
 Array: TypeAlias = NDArray[np.float64]
 Baseline: TypeAlias = Literal["leave-one-out"] | None

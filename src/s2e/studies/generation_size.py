@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
-from s2e.engine.task import Member, Task
+from s2e.engine import MAX_SLOWDOWN, Member, Task, step_seconds
 
 SIZES = (6, 8, 12, 16, 24, 32)
 """Candidates, the smallest first.

@@ -19,9 +19,7 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from s2e.engine.curves import Curves
-from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
-from s2e.engine.training import Trainer
+from s2e.engine import VALIDATION, Curves, EpochFinished, Member, Task, Trainer
 from s2e.errors import InvalidInput
 from s2e.methods import Need
 from s2e.samplers import complete_trials
@@ -65,27 +63,6 @@ class GenerationFinished:
 
 OnGeneration = Callable[[GenerationFinished], bool | None]
 """Called after every generation; returns True to end the search."""
-
-
-def search_schedule(
-    task: Task,
-    plan: SearchPlan,
-    study: optuna.Study,
-    *,
-    on_generation: OnGeneration | None = None,
-    on_epoch: Callable[[EpochFinished], None] | None = None,
-) -> BestTrial:
-    """Run the study up to `plan.trials` finished trials and return the best.
-
-    Args:
-        task: what is trained; must evaluate "valid", and the score is the error there.
-        plan: what is searched and how.
-        study: minimised; a new one, or one begun with the same task and plan, which is continued.
-        on_generation: called after every generation; returns True to end the search.
-        on_epoch: called after every epoch of a generation.
-    """
-    (found,) = search_schedules(task, [Search(plan, study)], on_generation=on_generation, on_epoch=on_epoch)
-    return found
 
 
 def search_schedules(

@@ -12,7 +12,7 @@ from optuna.samplers import BaseSampler
 
 from s2e.methods import Method
 from s2e.samplers import SamplerSpec, sampler_spec
-from s2e.schedules.spaces import Space, space
+from s2e.schedules import Space, space
 from s2e.specs import AUTO, SearchSpec, TrainingSpec, check_all, count_problem
 from s2e.studies.generation_size import SIZES, candidate_sizes
 

@@ -13,8 +13,7 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial
 
-from s2e.engine.curves import Curves
-from s2e.engine.task import VALIDATION
+from s2e.engine import VALIDATION, Curves
 from s2e.studies.optuna_internals import pruner_attributes, report, set_system_attribute
 from s2e.studies.studies import copy_in_memory
 

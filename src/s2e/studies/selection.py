@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial
 
 from s2e.samplers import CurveModel, complete_trials, landmarks
-from s2e.schedules.spaces import Space
+from s2e.schedules import Space
 from s2e.studies.trials import point_of
 
 FEWEST_TRIALS_TO_MODEL = 12

@@ -9,8 +9,8 @@ import optuna
 from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState
 
-from s2e.engine.task import VALIDATION
-from s2e.schedules.spaces import Space
+from s2e.engine import VALIDATION
+from s2e.schedules import Space
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 """States of trials that were trained, to the end or not."""

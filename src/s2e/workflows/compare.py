@@ -17,25 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.data import loading
-from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split
-from s2e.data.samples import LabelledData, fingerprint
-from s2e.engine.task import VALIDATION, Member, Task, Trained
-from s2e.engine.two_stage import stages_needed, train_in_two_stages
+from s2e.data import LabelledData, Prepared, check_preparation, corrupt_and_split, fingerprint, loading
+from s2e.engine import VALIDATION, Member, Task, Trained, stages_needed, train_in_two_stages
 from s2e.methods import Need, Standard
-from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation, Session
+from s2e.runs import Run, RunLocation, Session, csv_text
 from s2e.seeds import derive
 from s2e.specs import AUTO, CompareOptions
-from s2e.studies.generation_size import choose_generation_size
-from s2e.studies import BestTrial
-from s2e.studies.plan import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, Search, SearchPlan, plan_search
+from s2e.studies import (
+    DEFAULT_GENERATIONS_OF_SHORT_SEARCHES,
+    BestTrial,
+    Search,
+    SearchPlan,
+    choose_generation_size,
+    plan_search,
+)
 from s2e.workflows.comparison_figures import figure_files
 from s2e.workflows.entrants import Entrant, Setting, check_entrant_names, entrants_for
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
-from s2e.workflows.pipeline import TEST, build_task, check_choices, find_schedules
+from s2e.workflows.pipeline import TEST, check_choices, find_schedules, prepared_task
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import network_name
 from s2e.workflows.status import Status
@@ -144,18 +144,12 @@ def _groups(options: CompareOptions, settings: Sequence[Setting], location: RunL
 
 
 def _task(options: CompareOptions, prepared: Prepared, location: RunLocation) -> Task:
-    splits = prepared.splits
-    evaluate = {VALIDATION: splits.valid} if splits.test is None else {VALIDATION: splits.valid, TEST: splits.test}
-    return build_task(
-        splits.train,
-        evaluate,
-        options.training,
-        Standard.name,  # every entrant brings its own method
-        seed=options.seed,
-        device=location.device,
-        clean=splits.valid if prepared.validation == "clean" else None,
-        order="comparison",
+    """Return what the members of a group share; every entrant brings its own method."""
+    task = prepared_task(
+        prepared, options.training, Standard.name, seed=options.seed, device=location.device, order="comparison"
     )
+    test = prepared.splits.test
+    return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
 
 
 def _plan(options: CompareOptions, groups: Sequence[Group], entrants: Sequence[Entrant]) -> SearchPlan:

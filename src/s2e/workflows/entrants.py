@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from s2e.data.preparing import Prepared
+from s2e.data import Prepared
 from s2e.errors import InvalidInput, unknown_name
 from s2e.methods import METHODS, SEARCHABLE, Method, Need, method
-from s2e.networks.factories import default_network
+from s2e.networks import default_network
 from s2e.specs import ALL
 
 SEARCHED = "s2e"

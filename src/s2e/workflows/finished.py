@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.errors import UnreadableData
-from s2e.runs.directory import Run
+from s2e.runs import Run
 from s2e.workflows.entrants import Entrant, Setting
 from s2e.workflows.outcomes import Outcome, arrays, from_arrays
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.engine.curves import LAST_EPOCHS, Curves
-from s2e.engine.task import VALIDATION
+from s2e.engine import LAST_EPOCHS, VALIDATION, Curves
 from s2e.errors import InvalidInput
 
 Floats = NDArray[np.float64]

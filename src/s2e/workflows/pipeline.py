@@ -16,23 +16,36 @@ import optuna
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.audit.evidence import records_of
-from s2e.audit.relabelling import relabelled_validation, with_validation_labels
-from s2e.data.samples import LabelledData
-from s2e.engine.devices import resolve_device
-from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
-from s2e.engine.task import VALIDATION, Member, Task, check_task
-from s2e.engine.two_stage import stages_needed
+from s2e.audit import records_of, relabelled_validation, with_validation_labels
+from s2e.data import LabelledData, Prepared
+from s2e.engine import (
+    VALIDATION,
+    FinalTraining,
+    Member,
+    SelectedRestart,
+    Task,
+    check_task,
+    resolve_device,
+    stages_needed,
+    train_restarts,
+)
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
 from s2e.methods import method as method_of
-from s2e.networks.factories import default_network, factory_of
-from s2e.runs.directory import Run
+from s2e.networks import default_network, factory_of
+from s2e.runs import Run
 from s2e.seeds import derive
 from s2e.specs import SearchSpec, TrainingSpec
-from s2e.studies.generation_size import choose_generation_size
-from s2e.studies import BestTrial, epochs_left, search_schedules
-from s2e.studies.plan import DEFAULT_GENERATIONS, Search, SearchPlan, plan_search
+from s2e.studies import (
+    DEFAULT_GENERATIONS,
+    BestTrial,
+    Search,
+    SearchPlan,
+    choose_generation_size,
+    epochs_left,
+    plan_search,
+    search_schedules,
+)
 from s2e.workflows.progress import SILENT, ProgressListener
 
 TEST = "test"
@@ -96,6 +109,18 @@ def build_task(
     everything = schedules.constant(1.0, training.epochs)
     check_task(task, [Member(everything, 0, training.learning_rate, transition=np.eye(classes))])
     return task
+
+
+def prepared_task(
+    prepared: Prepared, training: TrainingSpec, method: str | Method, *, seed: int, device: str, order: str = "batches"
+) -> Task:
+    """Return the task of prepared data, which evaluates the validation part; arguments are those of `build_task`."""
+    valid = prepared.splits.valid
+    clean = valid if prepared.validation == "clean" else None
+    evaluate = {VALIDATION: valid}
+    return build_task(
+        prepared.splits.train, evaluate, training, method, seed=seed, device=device, clean=clean, order=order
+    )
 
 
 def plan_for(

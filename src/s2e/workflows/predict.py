@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.data.input_readers import ENCODING, reader_from_json
+from s2e.data import ENCODING, reader_from_json
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.runs.classifier_file import read_classifier
-from s2e.runs.csv_files import csv_text
-from s2e.runs.directory import Run
+from s2e.runs import Run, csv_text, read_classifier
 
 
 @dataclass(frozen=True, eq=False)

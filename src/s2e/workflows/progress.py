@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from s2e.engine.task import EpochFinished
+from s2e.engine import EpochFinished
 from s2e.studies import GenerationFinished
 
 MOST_NAMED = 4

@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.audit.run_audit import RECORDS
-from s2e.data.input_readers import ENCODING, ArrayReader
-from s2e.data.preparing import Prepared
-from s2e.data.samples import LabelledData, fingerprint
-from s2e.engine.curves import LAST_EPOCHS
-from s2e.engine.restarts import SelectedRestart
-from s2e.networks.factories import default_network
-from s2e.runs.classifier_file import write_classifier
-from s2e.runs.directory import Run
+from s2e.audit import RECORDS
+from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
+from s2e.engine import LAST_EPOCHS, SelectedRestart
+from s2e.networks import default_network
+from s2e.runs import Run, write_classifier
 from s2e.specs import AUTO
 from s2e.workflows.status import Status
 

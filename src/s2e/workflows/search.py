@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from s2e import schedules
-from s2e.data.preparing import Prepared, check_preparation, prepare
-from s2e.engine.restarts import FinalTraining
-from s2e.engine.task import VALIDATION
+from s2e.data import Prepared, check_preparation, prepare
+from s2e.engine import FinalTraining
 from s2e.methods import method
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation, Session
+from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
-from s2e.workflows.pipeline import build_task, check_choices, plan_for, search_and_train
+from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, search_and_train
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
 
@@ -29,16 +27,7 @@ def search(
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    train, valid = prepared.splits.train, prepared.splits.valid
-    task = build_task(
-        train,
-        {VALIDATION: valid},
-        options.training,
-        options.method,
-        seed=options.seed,
-        device=location.device,
-        clean=valid if prepared.validation == "clean" else None,
-    )
+    task = prepared_task(prepared, options.training, options.method, seed=options.seed, device=location.device)
     plan = plan_for(task, options.search, options.training, options.seed)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
     sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)

@@ -9,14 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.data import loading
-from s2e.data.preparing import check_preparation, corrupt_and_split
-from s2e.data.samples import LabelledData, fingerprint
-from s2e.engine.task import VALIDATION, Task
-from s2e.engine.training import Trainer
-from s2e.runs.session import RunLocation
+from s2e.data import LabelledData, check_preparation, corrupt_and_split, fingerprint, loading
+from s2e.engine import Task, Trainer
+from s2e.runs import RunLocation
 from s2e.specs import DataSpec, TrainingSpec
-from s2e.workflows.pipeline import build_task, check_choices
+from s2e.workflows.pipeline import check_choices, prepared_task
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +68,5 @@ def shared_inputs(
     source = loading.load(data, location.root)
     prepared = [corrupt_and_split(source, spec, noise, seed, location.root) for noise in noises]
     labels = {noise: each.splits.train.labels for noise, each in zip(noises, prepared, strict=True)}
-    splits = prepared[0].splits
-    task = build_task(
-        splits.train,
-        {VALIDATION: splits.valid},
-        training,
-        method,
-        seed=seed,
-        device=location.device,
-        clean=splits.valid,
-    )
-    return SharedInputs(task, labels, splits.test)
+    task = prepared_task(prepared[0], training, method, seed=seed, device=location.device)
+    return SharedInputs(task, labels, prepared[0].splits.test)

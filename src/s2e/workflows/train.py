@@ -6,16 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from s2e import schedules
-from s2e.data.noise import read_matrix
-from s2e.data.preparing import check_preparation, prepare
-from s2e.engine.restarts import FinalTraining
-from s2e.engine.task import VALIDATION
+from s2e.data import check_preparation, prepare, read_matrix
+from s2e.engine import FinalTraining
 from s2e.errors import InvalidInput
 from s2e.methods import Need, check_transition, method
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation, Session
+from s2e.runs import Run, RunLocation, Session
 from s2e.specs import TrainOptions
-from s2e.workflows.pipeline import audit_records, build_task, check_choices, train_final
+from s2e.workflows.pipeline import audit_records, check_choices, prepared_task, train_final
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
 
@@ -27,16 +24,7 @@ def train(options: TrainOptions, location: RunLocation, listener: ProgressListen
     schedule, given_transition = _given_schedule(options), _given_transition(options)
     session = Session("train", options, location)
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    valid = prepared.splits.valid
-    task = build_task(
-        prepared.splits.train,
-        {VALIDATION: valid},
-        options.training,
-        options.method,
-        seed=options.seed,
-        device=location.device,
-        clean=valid if prepared.validation == "clean" else None,
-    )
+    task = prepared_task(prepared, options.training, options.method, seed=options.seed, device=location.device)
     transition = None if given_transition is None else check_transition(given_transition, task.train.classes)
     network = str(options.training.network)
     with session.start(about_run(network, prepared)) as run:
@@ -50,7 +38,7 @@ def train(options: TrainOptions, location: RunLocation, listener: ProgressListen
             listener=listener,
             stage="training",
         )
-        records = audit_records(selected[-1], valid if prepared.validation == "noisy" else None)
+        records = audit_records(selected[-1], prepared.splits.valid if prepared.validation == "noisy" else None)
         write_final(run, network, prepared, selected, records)
         return session.finish(result(prepared, selected, prepared.validation, searched=False), task.device)
 

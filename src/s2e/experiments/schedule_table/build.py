@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 from s2e.engine import VALIDATION, Member
 from s2e.experiments.schedule_table.propose import propose_points
 from s2e.experiments.schedule_table.table import EVALUATED, ScheduleTable, draw_points, last_error, round_points
-from s2e.runs.directory import Run
-from s2e.runs.session import RunLocation, Session
+from s2e.runs import Run, RunLocation, Session
 from s2e.schedules import space
 from s2e.seeds import derive
 from s2e.specs import TableOptions
-from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import network_name
-from s2e.workflows.shared_inputs import SharedInputs, shared_inputs
+from s2e.workflows import SILENT, ProgressListener, SharedInputs, network_name, shared_inputs
 
 TABLE = "table.npz"
 
@@ -91,7 +88,7 @@ def build_table(
                 run.write_arrays(_round_file(index), _train_round(inputs, table, index, options, listener))
             table = _with_round(table, run.read_arrays(_round_file(index)))
         run.write_arrays(TABLE, table.arrays())
-    return run
+        return session.finish({"table": TABLE, "points": len(points)}, task.device)
 
 
 def _entries(options: TableOptions) -> NDArray[np.int64]:

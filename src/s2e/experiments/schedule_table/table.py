@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from s2e.engine import LAST_EPOCHS
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.runs.directory import Run
+from s2e.runs import Run
 
 Floats = NDArray[np.float64]
 
