@@ -124,7 +124,8 @@ def test_searchers_prints_a_table_and_is_resumed_with_more_samplers(monkeypatch:
 def test_table_prints_its_directory() -> None:
     data = save_clean_clusters()
     assert s2e(*TABLE, "--data", data, "--out", "run").stdout == "run: run\n"
-    assert json.loads(s2e("reproduce", "table", "--resume", "--out", "run", "--json").stdout) == {"run": "run"}
+    resumed = json.loads(s2e("reproduce", "table", "--resume", "--out", "run", "--json").stdout)
+    assert (resumed["run"], resumed["table"]) == ("run", "table.npz")
 
 
 @pytest.mark.parametrize(
