@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from optuna.samplers import BaseSampler
 from torch import nn
 
-from s2e.data import as_labelled_data, fingerprint
+from s2e.data import as_labelled_data, check_transition_matrix, fingerprint
 from s2e.engine import LAST_EPOCHS, VALIDATION, Curves, Dynamics, EpochFinished, Member, train_in_two_stages
-from s2e.methods import Method, check_transition
+from s2e.methods import Method
 from s2e.networks import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
@@ -181,7 +181,7 @@ def train(
     evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
     trusted = None if clean is None else as_labelled_data(clean, data.class_names)
     task = build_task(data, evaluated, training, method, seed=seed, device=device, clean=trusted)
-    given = None if transition is None else check_transition(transition, data.classes)
+    given = None if transition is None else check_transition_matrix(transition, data.classes)
     listener = Callbacks(on_epoch=on_epoch)
     member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
     trained, (as_trained,) = train_in_two_stages(task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop)

@@ -20,7 +20,7 @@ from s2e.methods import METHODS, Batch, CoteachingPlus, Need, Objective, method,
 class AveragedPicks:
     """A user's method: two networks, both trained on the samples with the smallest average loss, its loss scaled."""
 
-    name: ClassVar[str] = "averaged-picks"
+    name: ClassVar[str] = "smallest-average"
     networks: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
     may_select_nothing: ClassVar[bool] = False
@@ -29,8 +29,8 @@ class AveragedPicks:
 
     def objective(self, batch: Batch) -> Objective:
         losses = sample_cross_entropy(batch)
-        picked = smallest(losses.detach().mean(dim=1), batch.keep)  # (P, B)
-        selected = picked.unsqueeze(1).expand_as(losses)  # (P, 2, B)
+        kept = smallest(losses.detach().mean(dim=1), batch.keep)  # (P, B)
+        selected = kept.unsqueeze(1).expand_as(losses)  # (P, 2, B)
         mean = torch.where(selected, losses, 0.0).sum(dim=-1) / batch.keep.unsqueeze(-1)
         return Objective(self.scale * mean, losses.detach(), selected)
 

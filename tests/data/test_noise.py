@@ -81,11 +81,12 @@ def test_invalid_rates_and_sizes_are_refused(rate: float) -> None:
         ([[1.5, -0.5], [0, 1]], "negative or non-finite"),
         ([[0.5, 0.5], [0.5, 0.4]], "row 1 sums to 0.9"),
         ([[10**400, 0], [0, 1]], "C rows of C numbers"),
+        (np.eye(3), r"`matrix` must be 2 × 2 for these data, but got 3 × 3\."),
     ],
 )
 def test_other_matrices_are_refused(matrix: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        noise.check_transition_matrix(matrix)  # type: ignore[arg-type]
+        noise.check_transition_matrix(matrix, 2)  # type: ignore[arg-type]
 
 
 def test_rows_are_rescaled_in_a_copy() -> None:
@@ -186,7 +187,7 @@ def test_human_labels_and_matrices_of_wrong_size_are_refused() -> None:
     with pytest.raises(InvalidInput, match="transition matrix"):
         noise.transition_matrix(spec, 2)
     spec = noise.NoiseSpec("asymmetric", source="m.npy", matrix=tuple(map(tuple, LOPSIDED)))
-    with pytest.raises(InvalidInput, match=r"must be 10 × 10 for these data, but asymmetric:m.npy is 3 × 3"):
+    with pytest.raises(InvalidInput, match=r"must be 10 × 10 for these data, but got 3 × 3"):
         noise.apply_noise(spec, some_data(50), rng())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from method_batches import B, C, P, drawn_batch, leaf, outcome, slow_gradient, slow_losses, slow_picks
+from method_batches import B, C, P, drawn_batch, leaf, outcome, slow_gradient, slow_losses, slow_smallest
 from s2e.methods import Batch, Coteaching, MentorNet, Standard
 
 SMALL_LOSS = pytest.mark.parametrize("one", [MentorNet(), Coteaching()], ids=lambda one: one.name)
@@ -31,13 +31,13 @@ def test_gradient_descent_equals_a_loop_over_members_networks_and_samples(one):
         for member in range(P):
             own = [inputs[index] @ weights[member, network] for network in range(networks)]
             losses = [slow_losses(logits, labels[member, index]) for logits in own]
-            picks = [slow_picks(row, keep[member]) for row in losses]
+            selected = [slow_smallest(row, keep[member]) for row in losses]
             if one.name == "standard":
-                picks = [list(range(len(index)))]
+                selected = [list(range(len(index)))]
             if one.name == "coteaching":
-                picks = [picks[1], picks[0]]  # the first network is trained on the picks of the second
+                selected = [selected[1], selected[0]]  # the first network is trained on the selection of the second
             for network in range(networks):
-                kept, row = picks[network], losses[network]
+                kept, row = selected[network], losses[network]
                 at = (member, network)
                 assert objective.selected[at].nonzero().flatten().tolist() == kept
                 np.testing.assert_allclose(objective.sample_losses[at], row, rtol=1e-10)
@@ -69,7 +69,7 @@ def test_coteaching_with_equal_networks_is_mentornet_twice():
             torch.testing.assert_close(pair[name][:, network], tensor[:, 0])
 
 
-def test_coteaching_networks_exchange_their_picks():
+def test_coteaching_networks_exchange_their_selections():
     losses = torch.tensor([[[0.1, 0.2, 3.0, 4.0], [4.0, 3.0, 0.2, 0.1]]])
     logits = torch.stack([torch.zeros_like(losses), torch.expm1(losses).log()], dim=-1)  # these losses for label 0
     keep = torch.tensor([2])

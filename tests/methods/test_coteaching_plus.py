@@ -65,7 +65,7 @@ def test_gradient_descent_equals_a_loop_over_members_networks_and_samples():
             count = max(1, percent * len(among) // 100) if among else 0
             easy = [sorted(sorted(among, key=lambda k, row=row: row[k])[:count]) for row in losses]
             for network in (0, 1):
-                kept, row = easy[1 - network], losses[network]  # each is trained on the picks of its peer
+                kept, row = easy[1 - network], losses[network]  # each is trained on the selection of its peer
                 at = (member, network)
                 assert objective.selected[at].nonzero().flatten().tolist() == kept
                 np.testing.assert_allclose(objective.sample_losses[at], row, rtol=1e-10)
@@ -118,7 +118,7 @@ def test_equal_networks_are_trained_in_the_warm_up_only():
     assert (found["sample_losses"] > 0).all()
 
 
-def test_networks_exchange_their_picks_among_disagreements():
+def test_networks_exchange_their_selections_among_disagreements():
     losses = torch.tensor([[[0.1, 0.2, 3.0, 0.3, 4.0, 5.0], [0.1, 4.0, 0.2, 3.0, 5.0, 0.3]]])
     wrong = torch.expm1(losses).log()  # with a logit of 0 for the label, the others share exp(wrong)
     classes = torch.tensor([[0, 1, 1, 1, 1, 1], [0, 2, 2, 2, 2, 1]])  # which wrong class has all of it
@@ -128,7 +128,7 @@ def test_networks_exchange_their_picks_among_disagreements():
     batch = drawn_batch(2, members=1, size=6, classes=3)
     batch = batch._replace(logits=logits, labels=torch.zeros(1, 6, dtype=torch.int64))
     predicted = logits.argmax(dim=-1)[0]
-    assert predicted.tolist() == [[0, 0, 1, 0, 1, 1], [0, 2, 0, 2, 2, 0]]  # both right about the easiest sample of all
+    assert predicted.tolist() == [[0, 0, 1, 0, 1, 1], [0, 2, 0, 2, 2, 0]]  # both correct for the easiest sample
     objective = CoteachingPlus().objective(batch._replace(keep_rate=rates(0.4)))  # 2 of 5
     torch.testing.assert_close(objective.sample_losses, losses)
     second_finds_easy, first_finds_easy = objective.selected[0].nonzero()[:, 1].view(2, 2).tolist()
@@ -186,7 +186,7 @@ def test_unselected_sample_without_finite_loss_is_ignored(value, networks, warm_
     for network in (0, 1):
         trained_on = found["selected"][0, network]
         if 1 - network in networks:
-            assert not trained_on[3]  # not a pick of the peer
+            assert not trained_on[3]  # not selected by the peer
         if network not in networks or not trained_on[3]:
             assert found["loss"][0, network].isfinite()
             assert found["gradient"][0, network].isfinite().all()
@@ -204,8 +204,8 @@ def test_sample_without_finite_loss_ranks_last_among_disagreements(value):
     batch = batch._replace(logits=logits, labels=labels)
     for count, left_out in ((6, []), (5, [3] if math.isnan(value) else [8]), (4, [3, 8])):
         rate = rates(count / 6)
-        picks = CoteachingPlus().objective(batch._replace(keep_rate=rate)).selected[0, 0]  # of the second network
-        assert picks.nonzero().flatten().tolist() == [k for k in among if k not in left_out]
+        selected = CoteachingPlus().objective(batch._replace(keep_rate=rate)).selected[0, 0]  # of the second network
+        assert selected.nonzero().flatten().tolist() == [k for k in among if k not in left_out]
 
 
 def test_networks_that_diverge_together_have_nan_loss():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from method_batches import B, C, P, drawn_batch, leaf, outcome, slow_losses, slow_picks, slow_softmax
+from method_batches import B, C, P, drawn_batch, leaf, outcome, slow_losses, slow_smallest, slow_softmax
 from s2e.errors import InvalidInput
 from s2e.methods import Batch, Coteaching, JoCoR, MentorNet, Standard
 
@@ -29,20 +29,21 @@ def slow_joint(first, second, labels, agreement):
     return joint
 
 
-def slow_joint_gradient(inputs, own, other, labels, picks, agreement):
-    """By the weights of one network, for logits = inputs @ weights, of the mean joint loss over the picks, (F, C).
+def slow_joint_gradient(inputs, own, other, labels, selected, agreement):
+    """Gradient of the mean joint loss over the selected samples, by the weights of one network, (F, C).
 
-    By its logits z: ∂CE/∂z_k = p_k − [k = y]; ∂KL(p‖q)/∂z_k = p_k (ln p_k/q_k − KL(p‖q)); ∂KL(q‖p)/∂z_k = p_k − q_k.
+    For logits z = inputs @ weights, ∂CE/∂z_k = p_k − [k = y], ∂KL(p‖q)/∂z_k = p_k (ln p_k/q_k − KL(p‖q)) and
+    ∂KL(q‖p)/∂z_k = p_k − q_k.
     """
     gradient = np.zeros((inputs.shape[1], own.shape[1]))
-    for position in picks:
+    for position in selected:
         p, q = slow_softmax(own[position]), slow_softmax(other[position])
         apart = slow_kl(p, q)
         for k in range(len(p)):
             fit = p[k] - (k == labels[position])
             agree = p[k] * (math.log(p[k] / q[k]) - apart) + p[k] - q[k]
             change = (1 - agreement) * fit + agreement * agree
-            gradient[:, k] += inputs[position] * change / len(picks)
+            gradient[:, k] += inputs[position] * change / len(selected)
     return gradient
 
 
@@ -64,17 +65,17 @@ def test_gradient_descent_equals_a_loop_over_members_networks_and_samples(agreem
         for member in range(P):
             own = [inputs[index] @ weights[member, network] for network in (0, 1)]
             joint = slow_joint(*own, labels[member, index], agreement)
-            picks = slow_picks(joint, int(keep[member]))
-            mean = sum(joint[k] for k in picks) / len(picks)
+            selected = slow_smallest(joint, int(keep[member]))
+            mean = sum(joint[k] for k in selected) / len(selected)
             np.testing.assert_allclose(objective.loss[member].sum().item(), mean, rtol=1e-9)
             assert objective.loss[member, 0] == objective.loss[member, 1]
             for network in (0, 1):
                 at = (member, network)
-                assert objective.selected[at].nonzero().flatten().tolist() == picks
+                assert objective.selected[at].nonzero().flatten().tolist() == selected
                 own_losses = slow_losses(own[network], labels[member, index])
                 np.testing.assert_allclose(objective.sample_losses[at], own_losses, rtol=1e-10)
                 both = (own[network], own[1 - network])
-                expected = slow_joint_gradient(inputs[index], *both, labels[member, index], picks, agreement)
+                expected = slow_joint_gradient(inputs[index], *both, labels[member, index], selected, agreement)
                 np.testing.assert_allclose(gradient[at], expected, rtol=1e-8, atol=1e-10)
                 weights[at] -= 0.2 * expected
         with torch.no_grad():
@@ -103,9 +104,9 @@ def test_without_agreement_both_networks_train_on_the_smallest_summed_loss():
     plain = outcome(Coteaching(), batch)
     torch.testing.assert_close(found["sample_losses"], plain["sample_losses"], rtol=0, atol=0)
     for member, summed in enumerate(plain["sample_losses"].sum(dim=1).tolist()):
-        shared = slow_picks(summed, int(batch.keep[member]))
+        shared = slow_smallest(summed, int(batch.keep[member]))
         assert found["selected"][member].nonzero()[:, 1].tolist() == shared * 2
-        logits, labels = leaf(batch.logits[member][:, shared]), batch.labels[member, shared]  # of the picks alone
+        logits, labels = leaf(batch.logits[member][:, shared]), batch.labels[member, shared]  # selected samples alone
         losses = [functional.cross_entropy(own, labels) for own in logits]
         torch.testing.assert_close(found["loss"][member].sum(), sum(losses))
         (gradient,) = torch.autograd.grad(sum(losses), logits)

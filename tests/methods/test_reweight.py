@@ -133,7 +133,7 @@ def test_gradient_descent_equals_a_loop_over_members_and_samples():
     assert 0.1 < left_out / (steps * P * B) < 0.9  # samples with and without weight
 
 
-def test_copy_of_a_clean_sample_with_the_right_label_gets_all_the_weight():
+def test_copy_of_a_clean_sample_with_the_true_label_gets_all_the_weight():
     x = np.array([[1.0, -2.0, 0.5]])
     networks = LinearNetworks(np.zeros((1, 3, C)), np.repeat(x, 2, axis=0), x, np.array([2]))
     logits = torch.zeros(1, 1, 2, C, dtype=torch.float64, requires_grad=True)
@@ -211,13 +211,13 @@ def noisy_problem(samples=300, clean_samples=40):
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch, on the first use of jvp
 @pytest.mark.parametrize("network", [mlp, with_batch_norm, convolution])
 def test_weights_and_training_equal_those_of_an_unrolled_step(network):
-    inputs, labels, clean_inputs, clean_labels, right = noisy_problem()
+    inputs, labels, clean_inputs, clean_labels, correct = noisy_problem()
     generator = torch.Generator().manual_seed(1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         modules = [network().double() for _ in range(P)]
     others = copy.deepcopy(modules)
-    on_right, total = 0.0, 0.0
+    on_correct, total = 0.0, 0.0
     for _ in range(12):
         index = torch.randperm(len(inputs), generator=generator)[:B]
         clean = torch.randperm(len(clean_inputs), generator=generator)[:V]
@@ -236,7 +236,7 @@ def test_weights_and_training_equal_those_of_an_unrolled_step(network):
             loss = (expected.detach() * losses).sum()
             torch.testing.assert_close(objective.loss[member, 0], loss, rtol=1e-5, atol=1e-5)
             loss.backward()
-            on_right += expected[right[member, index]].sum().item()
+            on_correct += expected[correct[member, index]].sum().item()
             total += expected.sum().item()
         for parameter in [value for module in (*modules, *others) for value in module.parameters()]:
             with torch.no_grad():
@@ -245,7 +245,7 @@ def test_weights_and_training_equal_those_of_an_unrolled_step(network):
         for module, other in zip(modules, others, strict=True):
             for value, expected in zip(module.parameters(), other.parameters(), strict=True):
                 torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-8)
-    assert on_right / total > 0.75  # against the share of right labels, 0.7: the weights favour them
+    assert on_correct / total > 0.75  # against the share of correct labels, 0.7: the weights favour them
 
 
 # ------------------------------------------------------------------------------------------------------------- weights

@@ -1,4 +1,4 @@
-"""Transition matrices: estimated from predictions, or given and checked."""
+"""Transition matrices estimated from predictions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import pytest
 
 from s2e.data import noise
 from s2e.errors import InvalidInput
-from s2e.methods.transition import check_transition, default_percentile, estimate_transition
+from s2e.methods.transition import default_percentile, estimate_transition
 
 MATRICES = pytest.mark.parametrize(
     "matrix",
     [noise.pair(4, 0.45), noise.check_transition_matrix([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]])],
 )
-
-
-# ------------------------------------------------------------------------------------------------ estimating the matrix
 
 
 def slow_estimate(probabilities, percent=None):
@@ -140,28 +137,3 @@ def test_invalid_probabilities_are_refused(bad):
 def test_percentile_out_of_range_is_refused(percentile):
     with pytest.raises(InvalidInput, match=r"`percentile` must lie in \[0, 100\] or be None, but got"):
         estimate_transition(np.full((3, 2), 0.5), percentile=percentile)
-
-
-# ---------------------------------------------------------------------------------------------------- checking a matrix
-
-
-def test_given_matrix_is_normalised():
-    np.testing.assert_array_equal(check_transition(np.eye(3), 3), np.eye(3))
-    third = [[0.333, 0.333, 0.333]] * 3
-    found = check_transition(third, 3)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, np.full((3, 3), 1 / 3), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("matrix", "words"),
-    [
-        (np.ones((2, 3)) / 3, r"`matrix` must be square with at least two classes, but got the shape \(2, 3\)"),
-        (np.eye(4), r"`matrix` must be 3 × 3 for these data, but got 4 × 4\."),
-        ([[1.5, -0.5, 0], [0, 1, 0], [0, 0, 1]], "`matrix` must hold probabilities, but got negative"),
-        ([[0.9, 0.05, 0], [0, 1, 0], [0, 0, 1]], "`matrix` must have rows that sum to 1, .* but row 0 sums to 0.95"),
-    ],
-)
-def test_invalid_matrix_is_refused(matrix, words):
-    with pytest.raises(InvalidInput, match=words):
-        check_transition(matrix, 3)

@@ -115,7 +115,7 @@ def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         check_schedule([0.5, math.nan, 1.5, -1.0], 3)
     message = str(caught.value)
-    assert "each of the 3 epochs, but got 4 of them" in message
+    assert "each of the 3 epochs, but got 4 numbers" in message
     assert "must be finite, but 1 of 4 are not" in message
     assert "must lie in [0, 1], but got 1.5 (2 of 4)" in message
 

@@ -109,17 +109,17 @@ def slow_softmax(row):
     return [each / sum(exponentials) for each in exponentials]
 
 
-def slow_picks(losses, keep):
-    """Positions of the smallest losses, sorted by loss, then by position."""
+def slow_smallest(losses, keep):
+    """Positions of the smallest losses, ties to the lower position, in order."""
     return sorted(position for _, position in sorted(zip(losses, range(len(losses)), strict=True))[:keep])
 
 
-def slow_gradient(inputs, logits, labels, picks):
-    """Of the mean loss over the picks, for logits = inputs @ weights: Σ x (softmax − onehot) / |picks|, (F, C)."""
+def slow_gradient(inputs, logits, labels, selected):
+    """Gradient of the mean loss of the selected samples by W, logits = inputs @ W: Σ x (softmax − onehot)/n, (F, C)."""
     gradient = np.zeros((inputs.shape[1], logits.shape[1]))
-    for position in picks:
+    for position in selected:
         shares = np.exp(logits[position] - logits[position].max())
         shares /= shares.sum()
         shares[labels[position]] -= 1
-        gradient += np.outer(inputs[position], shares) / len(picks)
+        gradient += np.outer(inputs[position], shares) / len(selected)
     return gradient

@@ -164,8 +164,8 @@ def pair(classes: int, rate: float) -> Floats:
     return (1 - rate) * keep + rate * np.roll(keep, 1, axis=1)
 
 
-def check_transition_matrix(matrix: ArrayLike) -> Floats:
-    """Return the given matrix (C, C), checked, with rows rescaled to sum to 1 exactly."""
+def check_transition_matrix(matrix: ArrayLike, classes: int | None = None) -> Floats:
+    """Return a valid transition matrix (C, C) with rows rescaled to sum to 1, or raise; `classes` is C, if known."""
     try:
         checked = np.array(matrix, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -181,6 +181,9 @@ def check_transition_matrix(matrix: ArrayLike) -> Floats:
             f"`matrix` must have rows that sum to 1, one for each true class, but row {worst} sums to "
             f"{sums[worst]:.6g}; divide each row by its sum."
         )
+    if classes is not None and len(checked) != classes:
+        size = len(checked)
+        raise InvalidInput(f"`matrix` must be {classes} × {classes} for these data, but got {size} × {size}.")
     return np.asarray(checked / sums[:, None])
 
 
@@ -190,10 +193,7 @@ def transition_matrix(spec: NoiseSpec, classes: int) -> Floats:
         _check_classes(classes)
         return np.eye(classes)
     if spec.matrix is not None:
-        if len(spec.matrix) != classes:
-            size = len(spec.matrix)
-            raise InvalidInput(f"`matrix` must be {classes} × {classes} for these data, but {spec} is {size} × {size}.")
-        return check_transition_matrix(spec.matrix)
+        return check_transition_matrix(spec.matrix, classes)
     makers = {"symmetric": symmetric, "uniform": uniform, "pair": pair}
     if spec.rate is None or spec.kind not in makers:
         raise InvalidInput(f"`noise` must be of a kind with a transition matrix, but got {spec}.")

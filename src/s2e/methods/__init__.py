@@ -19,7 +19,7 @@ from s2e.methods.jocor import JoCoR
 from s2e.methods.mentornet import MentorNet
 from s2e.methods.reweight import Reweight
 from s2e.methods.standard import Standard
-from s2e.methods.transition import check_transition, default_percentile, estimate_transition
+from s2e.methods.transition import default_percentile, estimate_transition
 
 METHODS: dict[str, Method] = {
     each.name: each
@@ -45,6 +45,9 @@ CIFAR_SETTINGS: dict[tuple[str, str], Method] = {
 
 SEARCHABLE = tuple(name for name, each in METHODS.items() if Need.SCHEDULE in each.needs)
 """Names of the methods with a keep rate: their schedule can be searched."""
+
+
+_ATTRIBUTES = ("name", "networks", "needs", "may_select_nothing", "objective")
 
 
 class _NotAMethod(InvalidInput, TypeError):
@@ -77,9 +80,6 @@ def method(method: str | Method, network: str = "mlp") -> Method:
     return method
 
 
-_ATTRIBUTES = ("name", "networks", "needs", "may_select_nothing", "objective")
-
-
 __all__ = [
     "METHODS",
     "SEARCHABLE",
@@ -96,7 +96,6 @@ __all__ = [
     "Objective",
     "Reweight",
     "Standard",
-    "check_transition",
     "default_percentile",
     "estimate_transition",
     "method",

@@ -10,7 +10,7 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, 
 
 @dataclass(frozen=True)
 class Coteaching:
-    """Two networks, each trained on the small-loss picks of its peer, so that neither reinforces its own errors."""
+    """Two networks, each trained on the samples its peer selects, so that neither reinforces its own errors."""
 
     name: ClassVar[str] = "coteaching"
     networks: ClassVar[int] = 2
@@ -21,5 +21,5 @@ class Coteaching:
         """Average, for each network, over the samples with the smallest loss under its peer."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
-        selected = smallest(losses.detach(), keep).flip(1)  # each network gets the picks of its peer
+        selected = smallest(losses.detach(), keep).flip(1)  # each network is trained on the selection of its peer
         return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

@@ -16,7 +16,7 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, 
 
 @dataclass(frozen=True)
 class CoteachingPlus:
-    """Two networks that stay different: each is trained on the small-loss picks of its peer among their disagreements.
+    """Two networks that stay different: each is trained on the samples its peer selects among their disagreements.
 
     Attributes:
         warm_up: initial epochs of plain Co-teaching; the paper uses 0 for MNIST, 20 for CIFAR-10, 5 for CIFAR-100.
@@ -34,16 +34,16 @@ class CoteachingPlus:
             raise InvalidInput(f"`warm_up` must be at least 0 epochs, but got {self.warm_up}.")
 
     def objective(self, batch: Batch) -> Objective:
-        """Average, for each network, over its peer's picks among the disagreements; without any, the loss is 0."""
+        """Average, for each network, over its peer's selection among the disagreements; without any, the loss is 0."""
         with torch.no_grad():
             losses = sample_cross_entropy(batch)
             warming_up = batch.epoch < self.warm_up  # (), a tensor, because one captured step serves all epochs
             eligible = disagreement(batch.logits, losses) | warming_up  # (P, B)
             count = torch.where(warming_up, batch.keep, _share(batch.keep_rate, eligible.sum(dim=-1))).unsqueeze(-1)
-            selected = _smallest_among(losses, eligible, count).flip(1)  # each network gets the picks of its peer
+            selected = _smallest_among(losses, eligible, count).flip(1)  # the selection of the peer
         # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
-        picked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
-        loss = selected_mean(sample_cross_entropy(picked), selected, count.clamp(min=1))
+        masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
+        loss = selected_mean(sample_cross_entropy(masked), selected, count.clamp(min=1))
         return Objective(loss, losses, selected)
 
 

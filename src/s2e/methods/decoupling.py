@@ -9,8 +9,8 @@ from torch import Tensor
 
 from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean
 
-LEAST_SHARE = 0.1
-"""Smallest divisor of the sum of losses, as a share of the batch, so that few disagreements make a small step."""
+MIN_DIVISOR_SHARE = 0.1
+"""Smallest divisor of the sum of losses, as a share of the batch, so that few disagreements give a small step."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Decoupling:
         """Σ w·CE / max(0.1·B, Σ w), where w is 1 for a disagreement and 0 elsewhere."""
         losses = sample_cross_entropy(batch)
         selected = disagreement(batch.logits.detach(), losses.detach()).unsqueeze(1).expand_as(losses)  # (P, 2, B)
-        divisor = selected.sum(dim=-1).to(losses.dtype).clamp(min=LEAST_SHARE * losses.shape[-1])  # (P, 2)
+        divisor = selected.sum(dim=-1).to(losses.dtype).clamp(min=MIN_DIVISOR_SHARE * losses.shape[-1])  # (P, 2)
         return Objective(selected_mean(losses, selected, divisor), losses.detach(), selected)
 
 

@@ -30,8 +30,8 @@ class ForwardCorrection:
         if batch.transition is None:
             raise InvalidInput("`transition` must be given for f-correction, but got none.")
         losses = corrected_losses(batch.logits, batch.labels, batch.transition)
-        everything = torch.ones_like(losses, dtype=torch.bool)
-        return Objective(losses.mean(dim=-1), losses.detach(), everything)
+        selected = torch.ones_like(losses, dtype=torch.bool)
+        return Objective(losses.mean(dim=-1), losses.detach(), selected)
 
 
 def corrected_losses(logits: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
@@ -43,14 +43,14 @@ def corrected_losses(logits: Tensor, labels: Tensor, transition: Tensor) -> Tens
     true class, so its gradient is 0, while the loss stays finite and large (87.3 in float32). Other zeros are
     unchanged: a floor there would cap the loss.
 
-    Networks may have more outputs than classes. As if T continued as an identity, no label comes from such an output:
+    Networks may have more outputs than classes. T is then extended by an identity: no label comes from the others,
     only the C classes have terms in the sum, and the softmax is over all outputs.
     """
     matrix = transition.to(logits.dtype)
     never_given = (matrix == 0).all(dim=-2, keepdim=True)  # (P, 1, C)
     log_matrix = torch.where(never_given, torch.finfo(logits.dtype).tiny, matrix).log()  # log T_ky at (p, k, y)
     classes = matrix.shape[-1]
-    wanted = labels.unsqueeze(-1).expand(-1, -1, classes)  # (P, B, C), y repeated
-    log_columns = log_matrix.mT.gather(1, wanted).unsqueeze(1)  # (P, 1, B, C), log T_ky at (p, 0, b, k)
+    index = labels.unsqueeze(-1).expand(-1, -1, classes)  # (P, B, C), y repeated
+    log_columns = log_matrix.mT.gather(1, index).unsqueeze(1)  # (P, 1, B, C), log T_ky at (p, 0, b, k)
     log_p = logits.log_softmax(dim=-1)[..., :classes]
     return -torch.logsumexp(log_p + log_columns, dim=-1)

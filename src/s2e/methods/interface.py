@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-PAIRS_UP_TO = 256
+MAX_PAIRWISE_BATCH = 256
 """Largest batch whose losses are ranked on a GPU by comparing every pair."""
 
 
 class Need(Enum):
-    """What a method requires, with its description for messages."""
+    """Requirements of methods; the values are descriptions for messages."""
 
     SCHEDULE = "a schedule of keep rates (or a noise rate to make one from)"
     CLEAN_SAMPLES = "clean validation samples to train with"
@@ -87,11 +87,11 @@ class Method(Protocol):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Return what the method requires; a method that needs a schedule can have it searched."""
+        """Return the requirements; the schedule of a method that needs one can be searched."""
 
     @property
     def may_select_nothing(self) -> bool:
-        """Return whether a network may be left without samples; it then takes no step, its optimizer included."""
+        """Return whether a network may get no samples; its parameters and optimizer state then stay the same."""
 
     def objective(self, batch: Batch) -> Objective:
         """Return the loss of every network, and the samples it is trained on."""
@@ -109,7 +109,7 @@ def smallest(losses: Tensor, keep: Tensor) -> Tensor:
 
     NaN ranks last, so that a sample without a finite loss is the first to be dropped.
     """
-    ranks = _ranks_by_pairs if losses.is_cuda and losses.shape[-1] <= PAIRS_UP_TO else _ranks_by_sorting
+    ranks = _ranks_by_pairs if losses.is_cuda and losses.shape[-1] <= MAX_PAIRWISE_BATCH else _ranks_by_sorting
     return ranks(losses) < keep.unsqueeze(-1)
 
 

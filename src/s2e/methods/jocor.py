@@ -15,7 +15,7 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, 
 
 @dataclass(frozen=True)
 class JoCoR:
-    """Two networks, trained together on the samples with the smallest joint loss: both fit the label, and agree.
+    """Two networks, trained together on the samples with the smallest joint loss, which rewards agreement.
 
     Attributes:
         agreement: λ in [0, 1], the weight of agreement with the peer against fitting the labels; the paper uses 0.9,
@@ -37,13 +37,13 @@ class JoCoR:
         """Average the joint loss over the samples for which it is smallest, the same ones for both networks."""
         with torch.no_grad():
             losses = sample_cross_entropy(batch)
-            picked = smallest(self._joint_losses(batch.logits, losses), batch.keep)  # (P, B)
-            selected = picked.unsqueeze(1).expand_as(losses)  # (P, 2, B)
+            kept = smallest(self._joint_losses(batch.logits, losses), batch.keep)  # (P, B)
+            selected = kept.unsqueeze(1).expand_as(losses)  # (P, 2, B)
         # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
         masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
         joint = self._joint_losses(masked.logits, sample_cross_entropy(masked))  # (P, B)
         # The engine minimises the sum over networks: half for each makes it the joint loss.
-        half = selected_mean(joint, picked, batch.keep) / 2  # (P,)
+        half = selected_mean(joint, kept, batch.keep) / 2  # (P,)
         return Objective(half.unsqueeze(1).expand(-1, self.networks), losses, selected)
 
     def _joint_losses(self, logits: Tensor, cross_entropies: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def _divergence(logits: Tensor) -> Tensor:
     log 0 is clamped to a quarter of the lowest finite number: a class with probability 0 under both networks then adds
     nothing, where ∞ − ∞ would be NaN, and the sum, at most twice as large, stays finite.
     """
-    log_shares = functional.log_softmax(logits, dim=-1)
-    log_shares = log_shares.clamp(min=torch.finfo(log_shares.dtype).min / 4)
-    shares = log_shares.exp()
-    return ((shares[:, 0] - shares[:, 1]) * (log_shares[:, 0] - log_shares[:, 1])).sum(dim=-1)
+    log_p = functional.log_softmax(logits, dim=-1)
+    log_p = log_p.clamp(min=torch.finfo(log_p.dtype).min / 4)
+    p = log_p.exp()
+    return ((p[:, 0] - p[:, 1]) * (log_p[:, 0] - log_p[:, 1])).sum(dim=-1)

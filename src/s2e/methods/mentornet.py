@@ -10,7 +10,7 @@ from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, 
 
 @dataclass(frozen=True)
 class MentorNet:
-    """One network, trained on its own small-loss picks."""
+    """One network, trained on the samples with its smallest losses."""
 
     name: ClassVar[str] = "mentornet"
     networks: ClassVar[int] = 1

@@ -22,5 +22,5 @@ class Standard:
     def objective(self, batch: Batch) -> Objective:
         """Average over the batch."""
         losses = sample_cross_entropy(batch)
-        everything = torch.ones_like(losses, dtype=torch.bool)
-        return Objective(losses.mean(dim=-1), losses.detach(), everything)
+        selected = torch.ones_like(losses, dtype=torch.bool)
+        return Objective(losses.mean(dim=-1), losses.detach(), selected)

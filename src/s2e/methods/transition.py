@@ -1,4 +1,4 @@
-"""Transition matrices of label noise: estimated from predictions, or checked where they are given."""
+"""Transition matrices of label noise, estimated from predictions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2e.data import check_transition_matrix
 from s2e.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-
-OUTLIERS_FROM = 97.0
+OUTLIER_PERCENTILE = 97.0
 """Percentile of a class's probability from which samples count as outliers, as in the paper."""
 
 MANY_CLASSES = 100
@@ -22,11 +20,11 @@ MANY_CLASSES = 100
 
 def default_percentile(classes: int) -> float | None:
     """Return the percentile for `estimate_transition`: the paper's 97, or None with 100 classes or more."""
-    return OUTLIERS_FROM if classes < MANY_CLASSES else None
+    return OUTLIER_PERCENTILE if classes < MANY_CLASSES else None
 
 
 def estimate_transition(
-    probabilities: NDArray[np.floating], *, percentile: float | None = OUTLIERS_FROM
+    probabilities: NDArray[np.floating], *, percentile: float | None = OUTLIER_PERCENTILE
 ) -> NDArray[np.float64]:
     """Estimate a transition matrix from the predictions of a network trained on the given labels (Patrini et al.).
 
@@ -63,15 +61,6 @@ def estimate_transition(
     if percentile is not None:
         allowed = (p > 0) & (p < np.percentile(p, percentile, axis=-2, method="higher", keepdims=True))
         allowed |= ~allowed.any(axis=-2, keepdims=True)
-    purest = np.where(allowed, p, 0.0).argmax(axis=-2)  # (..., C), one sample for each class
-    rows = np.take_along_axis(p, purest[..., None], axis=-2)  # (..., C, C)
+    chosen = np.where(allowed, p, 0.0).argmax(axis=-2)  # (..., C), one sample for each class
+    rows = np.take_along_axis(p, chosen[..., None], axis=-2)  # (..., C, C)
     return np.asarray(rows / rows.sum(axis=-1, keepdims=True))
-
-
-def check_transition(matrix: ArrayLike, classes: int) -> NDArray[np.float64]:
-    """Return a valid transition matrix (C, C), or raise; rows that sum to 1 up to rounding are normalised."""
-    checked = check_transition_matrix(matrix)
-    if len(checked) != classes:
-        size = len(checked)
-        raise InvalidInput(f"`matrix` must be {classes} × {classes} for these data, but got {size} × {size}.")
-    return checked

@@ -32,9 +32,9 @@ def cifar100_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = _image_shape("cifar100-cnn", sample_shape, smallest=8)
     layers: list[nn.Module] = []
     for stage in ((64, 64), (128, 128), (196, 16)):
-        for width_out in stage:
-            layers += [nn.Conv2d(channels, width_out, 3, padding=1), nn.BatchNorm2d(width_out), nn.ReLU()]
-            channels = width_out
+        for features in stage:
+            layers += [nn.Conv2d(channels, features, 3, padding=1), nn.BatchNorm2d(features), nn.ReLU()]
+            channels = features
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * (height // 8) * (width // 8), classes))
 

@@ -1,4 +1,4 @@
-"""Factories by name: the networks that the Co-teaching+ paper, and S2E after it, train.
+"""Factories of reference networks: those that the Co-teaching+ paper and the S2E paper train.
 
 A factory takes no arguments and returns a new `nn.Module`, initialised from torch's global random state.
 """
@@ -50,13 +50,14 @@ def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...],
     """
     if isinstance(network, str):
         return reference_network(network, sample_shape, classes)
-    if isinstance(network, nn.Module) or not callable(network):  # every member needs a module of its own
+    if isinstance(network, nn.Module) or not callable(network):  # every member needs its own module
         found = type(network).__name__
         raise InvalidInput(f"`network` must be a name or a function that returns a new module, but got {found}.")
     required = [
-        each
-        for each in inspect.signature(network).parameters.values()
-        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        argument
+        for argument in inspect.signature(network).parameters.values()
+        if argument.default is argument.empty
+        and argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) not in (0, 2):
         raise InvalidInput(

@@ -48,7 +48,7 @@ class Band:
 def draw_bands(bands: Sequence[Band], *, y_label: str) -> Figure:
     """Draw one panel for each noise setting with one line for each method.
 
-    Where a training diverged, the deviation over seeds would cover the panel: it is omitted, and a note says so.
+    Where a training diverged, the deviation over seeds would cover the panel: it is omitted, with a note.
     """
     with plot_style():
         figure, axes_of = panels([band.noise for band in bands], y_label)
@@ -68,7 +68,7 @@ def draw_bands(bands: Sequence[Band], *, y_label: str) -> Figure:
 def _limits(bands: Iterable[Band]) -> tuple[float, float]:
     """Return limits of the vertical axis, within 0% and 100%, that contain everything after the first epochs.
 
-    In the first twentieth of the epochs accuracy rises similarly for every method and would take up half of the panel;
+    In the first twentieth of the epochs accuracy rises similarly for every method and would fill half of the panel;
     these parts of the lines may lie below the axis.
     """
     drawn = [(band.mean, band.mean) if band.diverged else (band.low, band.high) for band in bands]

@@ -1,4 +1,4 @@
-"""Methods and noise settings as they are written for readers, in figures, tables and reports."""
+"""Display names of methods and titles of noise settings, for figures, tables and reports."""
 
 from __future__ import annotations
 

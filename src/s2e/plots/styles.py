@@ -58,6 +58,6 @@ def style_of(method: str) -> Style:
         return STYLES[method]
     name, _, searched = method.partition(":")
     if name == "s2e" and searched:
-        own = style_of(searched)
-        return Style(own.color, own.dashes, width=2.0, layer=4)
+        style = style_of(searched)
+        return Style(style.color, style.dashes, width=2.0, layer=4)
     return Style(OTHER_COLOR, _OTHER_DASHES[zlib.crc32(method.encode()) % len(_OTHER_DASHES)])

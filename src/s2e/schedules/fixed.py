@@ -32,7 +32,7 @@ def coteaching(noise_rate: float, epochs: int, *, ramp: float = 10, exponent: fl
         noise_rate: τ in [0, 1], the assumed share of wrong labels.
         epochs: T.
         ramp: t_k > 0, the epoch at which the keep rate reaches 1 − τ.
-        exponent: c ≥ 0; with 0 the keep rate is 1 − τ from the second epoch on.
+        exponent: c ≥ 0; with 0 the keep rate is 1 − τ after the first epoch.
     """
     check_epochs(epochs)
     _check_share("noise_rate", noise_rate)
@@ -51,7 +51,7 @@ def coteaching_curve(t: ArrayLike, noise_rate: ArrayLike, ramp: ArrayLike, expon
 
 
 def check_schedule(keep_rates: ArrayLike, epochs: int) -> Floats:
-    """Return given keep rates as a new (T,) float64 array, or raise with all that is wrong with them."""
+    """Return given keep rates as a new (T,) float64 array, or raise one error with all problems."""
     check_epochs(epochs)
     try:
         schedule = np.array(keep_rates, dtype=np.float64)
@@ -61,7 +61,7 @@ def check_schedule(keep_rates: ArrayLike, epochs: int) -> Floats:
         ) from None
     problems = []
     if schedule.shape != (epochs,):
-        found = f"{len(schedule)} of them" if schedule.ndim == 1 else f"the shape {schedule.shape}"
+        found = f"{len(schedule)} numbers" if schedule.ndim == 1 else f"the shape {schedule.shape}"
         problems.append(
             f"`keep_rates` must hold one number for each of the {epochs} epochs, but got {found}; "
             f"change the schedule or the number of epochs."

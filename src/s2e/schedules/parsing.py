@@ -1,4 +1,4 @@
-"""Schedules from text, and from files."""
+"""Schedules from text and from files."""
 
 from __future__ import annotations
 

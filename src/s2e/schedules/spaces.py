@@ -6,7 +6,7 @@ Notation (paper, section 3.2 and Table 1) and shapes:
     t       (M,)    epoch indices in 0..T−1
     R       (P, M)  keep rates
     α       (P, 4)  weights of the basis functions, on the simplex
-    a1..a4  (P, 1)  parameters of one basis function; each of the four has its own
+    a1..a4  (P, 1)  parameters of one basis function
     x       (M,)    t/T, the input of a network that defines a curve
 """
 
@@ -231,7 +231,7 @@ class RBFSpace(Space):
     """
 
     name = "rbf"
-    names = ("bias", *(f"{what}_{i}" for what in ("weight", "centre", "width") for i in (1, 2, 3, 4)))
+    names = ("bias", *(f"{kind}_{i}" for kind in ("weight", "centre", "width") for i in (1, 2, 3, 4)))
 
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
         """Return the network's output, (P, M); in (0, 1)."""
@@ -251,7 +251,7 @@ class MLPSpace(Space):
     """
 
     name = "mlp"
-    names = ("bias", *(f"{what}_{i}" for what in ("weight", "slope", "offset") for i in (1, 2, 3, 4)))
+    names = ("bias", *(f"{kind}_{i}" for kind in ("weight", "slope", "offset") for i in (1, 2, 3, 4)))
 
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
         """Return the network's output, (P, M); in (0, 1)."""

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from s2e import schedules
-from s2e.data import check_preparation, prepare, read_matrix
+from s2e.data import check_preparation, check_transition_matrix, prepare, read_matrix
 from s2e.engine import FinalTraining
 from s2e.errors import InvalidInput
-from s2e.methods import Need, check_transition, method
+from s2e.methods import Need, method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import TrainOptions
 from s2e.workflows.pipeline import audit_records, check_choices, prepared_task, train_final
@@ -25,7 +25,7 @@ def train(options: TrainOptions, location: RunLocation, listener: ProgressListen
     session = Session("train", options, location)
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
     task = prepared_task(prepared, options.training, options.method, seed=options.seed, device=location.device)
-    transition = None if given_transition is None else check_transition(given_transition, task.train.classes)
+    transition = None if given_transition is None else check_transition_matrix(given_transition, task.train.classes)
     network = str(options.training.network)
     with session.start(about_run(network, prepared)) as run:
         run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
