@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,12 @@ def test_concatenate_is_the_inverse_of_take(whole):
         np.testing.assert_array_equal(array, whole.arrays()[name], err_msg=name)
     for name, array in whole.take(np.array([3, 1])).arrays().items():
         np.testing.assert_array_equal(array, whole.arrays()[name][[3, 1]] if name != "seen" else whole.seen)
+
+
+def test_concatenated_seen_is_that_of_the_part_trained_longest():
+    stopped, longest = random_dynamics(2), replace(random_dynamics(1), seen=np.full((2, 4), 3))
+    for parts in ([stopped, longest], [longest, stopped]):
+        assert Dynamics.concatenate(parts).seen is longest.seen
 
 
 @pytest.mark.parametrize("epochs", [1, 3, LAST_EPOCHS, LAST_EPOCHS + 7])

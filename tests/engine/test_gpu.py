@@ -1,4 +1,4 @@
-"""The engine on a CUDA device: equal up to a tolerance to what is exact on a CPU."""
+"""Equalities of the engine that are exact on a CPU hold up to a tolerance on a CUDA device."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def test_reused_graphs_equal_new_ones(method, train_data, valid_data, monkeypatc
 
 
 def test_compiled_step_has_few_kernels(monkeypatch):
-    """More kernels are slower if networks are small; raise the limit if they are worth it."""
-    monkeypatch.undo()  # as in use: products in full float32 need additional kernels
+    """More kernels are slower if networks are small; raise the limit if the step is faster nevertheless."""
+    monkeypatch.undo()  # restore tf32: products in full float32 need additional kernels
     pixels = np.random.default_rng(0).integers(0, 256, size=(2560, 1, 28, 28), dtype=np.uint8)
     data = LabelledData(pixels, np.arange(2560) % 10, tuple("0123456789"), clean_labels=np.arange(2560) % 10)
     network = reference_network("mlp", data.sample_shape, data.classes)
@@ -200,8 +200,8 @@ def test_out_of_memory_halves_the_chunk(caplog):
     data, members = blobs(4096), [member(seed=k, epochs=1) for k in range(16)]
     changes = {"network": wide, "epochs": 1, "batch_size": 1024}
     torch.cuda.empty_cache()
-    room = int(16 * 4 * 4 * 2048 * 2048 * 0.8)  # less than weights, gradients and moments of 16 members, more than of 8
-    ballast = torch.empty(torch.cuda.mem_get_info(CUDA)[0] - room, dtype=torch.uint8, device=CUDA)
+    free = int(16 * 4 * 4 * 2048 * 2048 * 0.8)  # less than weights, gradients and moments of 16 members, more than of 8
+    ballast = torch.empty(torch.cuda.mem_get_info(CUDA)[0] - free, dtype=torch.uint8, device=CUDA)
     with caplog.at_level(logging.WARNING):
         in_chunks = train_population(on_gpu(data, Standard(), chunk=16, **changes), members)
     del ballast

@@ -32,7 +32,7 @@ class Device:
         self.populations: list[list[Member]] = []
         self.alive: weakref.ref[Any] | None = None
         patched.setattr(step_timing, "engine_steps", self.engine_steps)
-        patched.setattr(step_timing, "gc", SimpleNamespace(collect=lambda: gc.collect(1)))  # a full one is slow here
+        patched.setattr(step_timing, "gc", SimpleNamespace(collect=lambda: gc.collect(1)))  # a full collection is slow
         patched.setattr(step_timing, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def engine_steps(self, _: Task, members: Sequence[Member]) -> Callable[[int], None]:

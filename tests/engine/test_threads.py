@@ -1,4 +1,4 @@
-"""Training in several threads equals training in one; callbacks come in a fixed order."""
+"""Training in several threads equals training in one; callbacks are called in a fixed order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from s2e.methods import Coteaching, Reweight
 from small_tasks import member, task
 
 TIMEOUT_S = 20.0
-"""Longer than any test here takes; a thread that still waits then is in a deadlock."""
+"""Longer than any test of this file takes; a thread that is still waiting after it is in a deadlock."""
 
 
 # The order of callbacks
@@ -30,7 +30,7 @@ def run_together(order: CallbackOrder, works: list[Callable[[], None]]) -> list[
     with ThreadPoolExecutor(len(works)) as pool:
         started: list[Future[None]] = [pool.submit(work) for work in works]
         _, unfinished = wait(started, timeout=TIMEOUT_S)
-        order.cancel()  # or a failing test would hang
+        order.cancel()  # otherwise a failing test would hang
     assert not unfinished
     return [each.exception() for each in started]
 
@@ -86,11 +86,11 @@ def test_turns_are_exclusive() -> None:
     assert most == 1
 
 
-@pytest.mark.parametrize("epochs_of_leaver", [0, 2])
-@pytest.mark.parametrize("leaver", [0, 2])
-def test_finished_threads_are_not_waited_for(leaver: int, epochs_of_leaver: int) -> None:
+@pytest.mark.parametrize("epochs_of_finished", [0, 2])
+@pytest.mark.parametrize("finished", [0, 2])
+def test_finished_threads_are_not_waited_for(finished: int, epochs_of_finished: int) -> None:
     order, calls = CallbackOrder(3), list[tuple[int, int]]()
-    epochs = [epochs_of_leaver if thread == leaver else 5 for thread in range(3)]
+    epochs = [epochs_of_finished if thread == finished else 5 for thread in range(3)]
     assert run_together(order, [work_of(order, thread, epochs[thread], calls) for thread in range(3)]) == [None] * 3
     assert calls == [(epoch, thread) for epoch in range(5) for thread in range(3) if epoch < epochs[thread]]
 

@@ -34,7 +34,7 @@ from small_tasks import blobs, member, small_mlp, task
 
 
 def members_of_all_methods(first_seed: int = 0) -> list[Member]:
-    """Two members of each method; the second has another learning rate and labels of its own."""
+    """Two members of each method; the second has another learning rate and other labels."""
     labels = np.roll(blobs().labels, 5)
     return [
         one
@@ -365,6 +365,17 @@ def test_stopped_member_keeps_its_weights(train_data):
     )
     assert epochs == [1, 2]  # no member is left
     assert_same(together.take([0]), alone)
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_seen_counts_are_those_of_the_members_trained_longest(chunk, train_data):
+    members, shared = [member(seed=seed) for seed in range(3)], task(train_data, Standard(), chunk=chunk)
+    whole = train_population(shared, members).dynamics.seen
+    for stopped_after in ({0: 1}, {0: 2, 1: 1}, {1: 3, 2: 2}):
+        some = train_population(shared, members, stop=stop_after(stopped_after)).dynamics.seen
+        np.testing.assert_array_equal(some, whole)
+    some = train_population(shared, members, stop=stop_after({0: 1, 1: 3, 2: 2})).dynamics.seen
+    np.testing.assert_array_equal(some, np.where(np.arange(4)[:, None] < 3, whole, 0))
 
 
 def test_stopping_at_the_last_epoch_changes_nothing(train_data):

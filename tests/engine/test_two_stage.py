@@ -1,4 +1,4 @@
-"""Two-stage training: how a transition matrix is estimated, what is trained, and the order of members."""
+"""Two-stage training: estimates of the transition matrix, trained populations, and the order of members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The population engine: trains members in lockstep, on a CPU or a GPU. Everything that trains uses it."""
+"""The population engine: trains members in lockstep, on a CPU or a GPU. All training in this package uses it."""
 
 from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
 from s2e.engine.devices import resolve_device

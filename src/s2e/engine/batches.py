@@ -1,6 +1,6 @@
 """Batches of inputs on the device: gathered from all inputs there, or streamed from the host if they are too large.
 
-A batch source receives the order of an epoch and then returns batch after batch. `batch()` can be captured in a CUDA
+A batch source receives the order of an epoch, then returns its batches one by one. `batch()` can be captured in a CUDA
 graph: it reads only tensors whose addresses never change.
 """
 
@@ -15,14 +15,14 @@ from torch import Tensor
 log = logging.getLogger(__name__)
 
 RESIDENT_SHARE = 0.5
-"""Largest share of the device's free memory that a data set may take; a larger one is streamed."""
+"""Largest share of the device's free memory for a resident data set; a larger data set is streamed."""
 
 
 class BatchSource(Protocol):
     """Returns the batches of an epoch.
 
     Attributes:
-        advances_itself: `batch` moves to the next batch by itself; `advance` need not be called.
+        advances_itself: whether `batch` moves to the next batch, so that `advance` need not be called.
     """
 
     advances_itself: bool

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from s2e.engine.memory import room_to_capture
+from s2e.engine.memory import enough_memory_to_capture
 from s2e.errors import first_line
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class CapturedFunction:
     Args:
         function: the function.
         should_compile: called after the first run; True compiles the function before it is captured.
-        runs_per_graph: runs in the longer of two graphs; the device idles for a moment between graphs.
+        runs_per_graph: runs in the longer of two graphs; the device idles briefly between graphs.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CapturedFunction:
         """Capture the function; if that fails, it keeps running eagerly."""
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        if not room_to_capture():
+        if not enough_memory_to_capture():
             self._disable_capture("too little free memory")
             return
         pool = torch.cuda.graph_pool_handle()  # shared by all graphs: they never run at the same time
@@ -139,7 +139,7 @@ class CompiledFunction:
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
-            reason = " ".join(str(problem).split("\n")[:2])  # the compiler names itself first, then the reason
+            reason = " ".join(str(problem).split("\n")[:2])  # the name of the compiler, then the reason
             log.warning("this step cannot be compiled (%s); it runs uncompiled", reason)
             self._compiled = self._plain
 
@@ -158,5 +158,5 @@ def _garbage_collection_disabled() -> Iterator[None]:
 
 @cache
 def _capture_stream(device: int) -> torch.cuda.Stream:
-    """Return the stream of all captures on a device: libraries keep a workspace for every stream they have seen."""
+    """Return the stream of all captures on a device: libraries keep a workspace for every stream they have used."""
     return torch.cuda.Stream(device)

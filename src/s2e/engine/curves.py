@@ -16,7 +16,7 @@ EPOCH_INTERVALS = 10
 """Resolution in time of per-sample losses: a training is divided into this many equal intervals of epochs."""
 
 LAST_EPOCHS = 10
-"""Accuracies are reported as means over this many last epochs, not of a single epoch."""
+"""Accuracies are reported as means over this many last epochs."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,14 @@ class Curves:
 
 @dataclass(frozen=True)
 class Dynamics:
-    """What happened to each of N training samples in the training of P members.
+    """Statistics of each of N training samples, collected while P members are trained.
 
     Counts and sums are over the networks of a member. Sample n was in a batch `seen[:, n].sum()` times, so a member of
-    M networks has M times as many observations of it.
+    M networks has M times as many observations of it. Members share the batches, so `seen` is stored once: for the
+    members trained longest. Members stopped earlier were trained on the first `Curves.epochs` epochs of these only.
 
     Attributes:
-        seen: (I, N) int64, epochs of each epoch interval in which the sample was in a batch; the same for all members.
+        seen: (I, N) int64, epochs of each epoch interval in which the sample was in a batch.
         kept: (P, N) float32, number of times a network was trained on the sample.
         agreed: (P, N) float32, number of times a network predicted the given label, just before the step.
         loss: (P, I, N) float32, loss of the sample, summed over networks and the epochs of an interval.
@@ -113,9 +114,9 @@ class Dynamics:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Dynamics]) -> Dynamics:
-        """Concatenate dynamics along the members; `seen`, which all members share, is that of the first part."""
+        """Concatenate dynamics along the members; `seen` is that of the part trained longest."""
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kept", "agreed", "loss")}
-        return cls(seen=parts[0].seen, **arrays)
+        return cls(seen=max((part.seen for part in parts), key=np.sum), **arrays)
 
     def take(self, members: NDArray[np.int64]) -> Dynamics:
         """Return the dynamics of some members, in the given order."""

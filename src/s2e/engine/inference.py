@@ -28,7 +28,7 @@ def predictions(
     """Return the class probabilities of R trained networks, (R, N, C), computed on the task's device.
 
     Args:
-        task: gives network and device.
+        task: its network and device are used.
         state: weights and buffers, {name: (R, ...)}.
         inputs: (N, ...); None for the training inputs of the task.
     """

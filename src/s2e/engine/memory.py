@@ -22,7 +22,7 @@ USABLE_SHARE = 0.8
 TENSORS_PER_PARAMETER = 4
 """The weight, its gradient, and Adam's two moments."""
 TEMPORARIES = 2
-"""Factor on the bytes of activations: those kept, and the gradients that pass through them."""
+"""Factor on the bytes of activations: the saved activations and their gradients."""
 PROBE_SAMPLES = 8
 """Samples of the forward pass in which activations are counted."""
 CAPTURE_FACTOR = 1.5
@@ -68,7 +68,7 @@ def members_that_fit(member_bytes: int, device: torch.device, members: int) -> i
 
 
 def chunk_size(task: Task, members: Sequence[Member]) -> int:
-    """Return how many members to train together, by the memory that networks and records of the largest one need."""
+    """Return how many members to train together, given the memory for networks and records of the largest member."""
     passes = max(_passes_in_memory(task.method_of(member)) for member in members)
     needed = passes * network_bytes(task.network, probe_batch(task)) + bytes_per_member(len(task.train))
     size = members_that_fit(needed, task.device, len(members))
@@ -82,15 +82,15 @@ def probe_batch(task: Task) -> Tensor:
     return scaled(torch.from_numpy(task.train.inputs[: task.batch_size]))
 
 
-def room_to_capture() -> bool:
-    """Return whether the memory that a run has needed is free a second time: a captured graph has its own pool.
+def enough_memory_to_capture() -> bool:
+    """Return whether as much memory is free as a run has used: a captured graph has its own memory pool.
 
-    To be called before a capture: one that runs out of memory leaves torch's allocator in a broken state.
+    Call this before a capture: running out of memory during one leaves torch's allocator in a broken state.
     """
     needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
     return torch.cuda.mem_get_info()[0] >= CAPTURE_FACTOR * needed
 
 
 def _passes_in_memory(method: Method) -> int:
-    """Return the forward passes that a member holds at once: one per network, and two more for clean samples."""
+    """Return the forward passes that a member keeps in memory: one per network, and two more for clean samples."""
     return method.networks * (3 if Need.CLEAN_SAMPLES in method.needs else 1)

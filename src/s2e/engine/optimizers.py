@@ -114,7 +114,7 @@ class _SingleRows:
     """Adjacent rows with the same learning rate on a CPU, updated one by one.
 
     The fused kernel rounds values that do not fill a cache line differently. The rounding of a row must not depend on
-    its neighbours.
+    other rows.
     """
 
     def __init__(self, tensors: Sequence[Stacked], rows: Sequence[int], rate: float) -> None:

@@ -1,4 +1,4 @@
-"""The members in training, with everything they need on the device. Members may leave before the end.
+"""Members in training, with their networks, data and records on the device. Members may be stopped early.
 
 Letters: P members, M networks in a member, G networks in all, B batch, N samples, C classes, V clean samples in a
 batch.
@@ -27,8 +27,8 @@ from s2e.engine.task import Member, Task, Trained
 from s2e.methods import Need
 from s2e.seeds import derive
 
-WORTH_COMPILING = 300_000
-"""Steps times networks from which a step is compiled by default; compiling takes some ten seconds."""
+MIN_STEPS_TO_COMPILE = 300_000
+"""Steps times networks from which a step is compiled by default; compiling takes about ten seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,19 +57,19 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Members in training, with everything they need on the device.
+    """Members in training, with their networks, data and records on the device.
 
     Attributes:
         task: settings shared by all members.
         members: P members in the order of their networks; members of one method are adjacent.
         rows: (P,) rows of the members in the curves.
-        networks: their G networks.
+        networks: G networks of the members.
         optimizer: updates the networks.
         recorder: records curves and dynamics.
-        samples: their data.
+        samples: data on the device.
         step: one training step of all members.
         evaluations: measure accuracies, by the name of the data set.
-        best: the networks at the members' best epochs, if the task asks for them.
+        best: the networks at the members' best epochs, if the task has `keep_best_on`.
     """
 
     task: Task
@@ -144,11 +144,11 @@ class Population:
         return self.rows[indices], trained if len(indices) == len(self.members) else trained.take(indices.tolist())
 
 
-def worth_compiling(task: Task, networks: int, epochs: int) -> bool:
+def should_compile(task: Task, networks: int, epochs: int) -> bool:
     """Return whether to compile the step of G networks that are trained for a number of epochs on a GPU."""
     if task.compile is not None:
         return task.compile
-    return epochs * (len(task.train) // task.batch_size) * networks >= WORTH_COMPILING
+    return epochs * (len(task.train) // task.batch_size) * networks >= MIN_STEPS_TO_COMPILE
 
 
 def clean_batch_size(task: Task, clean: LabelledData) -> int:
@@ -184,7 +184,7 @@ def _training_step(
     samples: Samples,
     epochs: int,
 ) -> TrainingStep:
-    """Return the step of all members, to be taken for a number of epochs."""
+    """Return the step of all members, which will be trained for a number of epochs."""
     groups = _method_groups(task, members)
     clean = samples.clean if any(Need.CLEAN_SAMPLES in group.method.needs for group in groups) else None
     return TrainingStep(
@@ -196,7 +196,7 @@ def _training_step(
         recorder,
         clean=clean,
         use_graph=task.graph,
-        compile_step=worth_compiling(task, len(networks), epochs),
+        compile_step=should_compile(task, len(networks), epochs),
     )
 
 
@@ -225,7 +225,7 @@ def _clean_samples(task: Task, members: Sequence[Member]) -> CleanSamples | None
 
 
 def _member_labels(train: LabelledData, members: Sequence[Member]) -> Tensor:
-    """Return the labels of every member, (P, N); an expanded single row if no member has labels of its own."""
+    """Return the labels of every member, (P, N); an expanded single row if all members use those of the data."""
     if all(member.labels is None for member in members):
         return torch.from_numpy(train.labels).expand(len(members), -1)
     return torch.from_numpy(np.stack([train.labels if m.labels is None else m.labels for m in members]))

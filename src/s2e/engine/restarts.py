@@ -87,9 +87,9 @@ def train_restarts(
     """Train all restarts of all final trainings together, and select one restart of each.
 
     Args:
-        task: settings shared by all; `evaluate` must have the validation set, by which restarts are selected.
+        task: settings shared by all; `evaluate` must contain the validation set, by which restarts are selected.
         trainings: the final trainings.
-        learning_rate: of all members.
+        learning_rate: initial learning rate of all members.
         seed: determines the seeds of the restarts.
         on_epoch: called after every epoch.
     """

@@ -7,7 +7,7 @@
 | logits | (G, B, C) | outputs of all networks on one shared batch |
 
 On an accelerator the forward pass is vectorised over networks (`torch.func.vmap`). On a CPU, where that gains nothing,
-and for modules that vmap does not support, it is a loop over networks. Both give the same results.
+and for modules that vmap does not support, it is a loop over networks. Both give the same results up to rounding.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from s2e.networks import Factory
 
 log = logging.getLogger(__name__)
 
-_GLOBAL_STATE = Lock()
+_GLOBAL_STATE_LOCK = Lock()
 """Held while using global state of the process that threads share: torch's random state, Python's warning filters."""
 
 
@@ -49,7 +49,7 @@ class StackedNetworks:
 
     Args:
         factory: returns a new module that maps (B, ...) to (B, C).
-        seeds: G seeds; a network depends on its own seed alone, not on its index or on other networks.
+        seeds: G seeds; a network depends on its own seed only, not on its index or on other networks.
         device: device of the stacked tensors.
         vectorize: True to use vmap, False to loop over networks, None to decide by the device.
     """
@@ -204,7 +204,7 @@ class StackedNetworks:
     def _seed_dropout(self, row: int, forwards: int) -> None:
         """Seed the random state on a CPU, so that a network's draws (dropout) do not depend on other networks."""
         if self._template.training and self.device.type == "cpu":
-            with _GLOBAL_STATE:  # another thread may be drawing initial weights
+            with _GLOBAL_STATE_LOCK:  # another thread may be drawing initial weights
                 torch.default_generator.manual_seed((self.seeds[row] + 0x9E3779B97F4A7C15 * forwards) % 2**63)
 
     def _copied_buffers(self, rows: slice) -> dict[str, Tensor]:
@@ -273,7 +273,7 @@ class BestEpochs:
 
 def _seeded(factory: Factory, seed: int) -> nn.Module:
     """Build one network from its seed without changing the caller's random state."""
-    with _GLOBAL_STATE, torch.random.fork_rng(devices=[]):
+    with _GLOBAL_STATE_LOCK, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
 
@@ -299,7 +299,7 @@ def _jvp(
         return logits(primals, {name: tensor.clone() for name, tensor in buffers.items()})
 
     # One thread at a time: torch counts the nesting of these products per process, not per thread.
-    with _GLOBAL_STATE, torch.no_grad():
+    with _GLOBAL_STATE_LOCK, torch.no_grad():
         _prepare_forward_differentiation()
         product: Tensor = jvp(logits_of, (weights,), (direction,))[1]
     return product

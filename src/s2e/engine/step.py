@@ -4,7 +4,7 @@ Everything that changes while a graph is replayed (batch order, keep counts, lea
 that are written in place. Everything a graph reads is an attribute here, so it lives as long as the graph.
 
 Letters: P members, p members of one method, M networks in a member, G networks in all, B batch, N samples, C classes,
-S steps of an epoch, V clean samples in a batch.
+S steps in an epoch, V clean samples in a batch.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class MethodGroup:
     """Adjacent members that are trained by one method.
 
     Attributes:
-        method: weights their samples.
-        members: their indices among the P members.
-        networks: the indices of their networks among the G networks.
+        method: how their samples are weighted.
+        members: indices of these members among the P members.
+        networks: indices of their networks among the G networks.
         transition: (p, C, C), for methods that need it.
     """
 

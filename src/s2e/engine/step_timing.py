@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from s2e.engine.population import worth_compiling
+from s2e.engine.population import should_compile
 from s2e.engine.task import Member, Task
 from s2e.engine.training import engine_steps
 
@@ -19,7 +19,7 @@ MAX_SLOWDOWN = 1.25
 """Multiple of the step time of the smallest size beyond which no larger size is measured."""
 
 WARM_UP_STEPS = 5
-"""Steps before timing: in the first ones libraries choose their kernels, then the step is compiled and captured."""
+"""Steps before timing: libraries choose their kernels in the first, then the step is compiled and captured."""
 
 STEPS = 10
 """Steps in one timing, so that the synchronisation with the device hardly matters."""
@@ -36,25 +36,25 @@ def step_seconds(
 ) -> dict[int, float]:
     """Return the seconds of a step by population size, up to the first size that is too slow or does not fit.
 
-    A step that the training would compile is compiled here as well, because its time is a fraction that differs by
-    size. Compiling takes some ten seconds, so only the smallest and the largest size that fits are timed. The times
-    between them are close to linear and are interpolated.
+    A step that the training would compile is compiled here as well, because the speed-up differs by size. Compiling
+    takes about ten seconds, so only the smallest and the largest size that fits are timed. The times between them are
+    close to linear and are interpolated.
 
-    Torch's random state and the memory are as before afterwards.
+    Torch's random state is restored, and the memory freed.
 
     Args:
         task: settings shared by all members.
-        templates: a population of size K has K members like each of these, with different seeds.
+        templates: a population of size K has K copies of each of these, with different seeds.
         sizes: K, increasing.
         max_slowdown: multiple of the time of the first size beyond which measuring stops; not used for compiled steps.
     """
     networks = sizes[0] * sum(task.method_of(template).networks for template in templates)
-    timed = replace(task, compile=worth_compiling(task, networks, task.epochs))
+    timed = replace(task, compile=should_compile(task, networks, task.epochs))
 
     def seconds_of(size: int) -> float | None:
         members = [replace(template, seed=seed) for template in templates for seed in range(size)]
         seconds = _seconds_per_step(timed, members)
-        _release_memory()  # here, where nothing references the population any more
+        _release_memory()  # the population is no longer referenced
         return seconds
 
     with _isolated(task.device):

@@ -22,7 +22,7 @@ from s2e.networks import Factory, check_network
 from s2e.schedules import check_epochs, check_schedule
 
 VALIDATION = "valid"
-"""Name of the validation set in `Task.evaluate`; a search uses no other."""
+"""Name of the validation set in `Task.evaluate`, by which schedules and restarts are selected."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Task:
     """Settings shared by all members of a population.
 
     Attributes:
-        train: the inputs, and the labels of members without labels of their own.
+        train: training data; its labels are used for members whose `labels` is None.
         network: factory of the architecture.
-        method: how samples are weighted, for members without a method of their own.
+        method: how samples are weighted, for members whose `method` is None.
         evaluate: data sets on which accuracy is recorded after every epoch, by name; training does not depend on it.
         epochs: T.
         batch_size: B; samples that do not fill a batch are left out, different ones in every epoch.
@@ -61,9 +61,9 @@ class Task:
         device: device of the training.
         vectorize: see `StackedNetworks`.
         stream: see `batch_source`.
-        chunk: members trained together; None for as many as fit the memory.
+        chunk: maximum number of members trained together; None to decide by the free memory.
         graph: replay steps as CUDA graphs on a CUDA device.
-        compile: compile the step before it is captured; None if the training is long enough to be worth it.
+        compile: compile the step before it is captured; None to decide by the length of the training.
         clean: correctly labelled samples, for methods that train with them.
         keep_best_on: name of a data set in `evaluate`; the weights of each member's best epoch on it are kept as well.
     """
@@ -98,7 +98,7 @@ class EpochFinished:
         epochs: T.
         indices: indices of the chunk's p members among the P members.
         population_size: P.
-        curves: of these p members, (p, T) each, in the order of `indices`; NaN after `epoch`.
+        curves: curves of these p members, (p, T) each, in the order of `indices`; NaN after `epoch`.
     """
 
     epoch: int
@@ -137,7 +137,7 @@ class Trained:
         for row in range(sum(self.networks_per_member))[self.rows(member)]:
             with torch.random.fork_rng(devices=[]):
                 module = network()
-            # Not strict: `state` has tied weights once only, and also buffers that are not in a state dict.
+            # Not strict: `state` has tied weights only once, and buffers that are not in a state dict.
             module.load_state_dict({name: tensor[row] for name, tensor in self.state.items()}, strict=False)
             loaded.append(module.eval())
         return tuple(loaded)

@@ -1,7 +1,7 @@
 """Training shares of a population in several CPU threads, with callbacks in a fixed order.
 
-An operation on a small network is too short to be split between cores: next to another busy process, the waiting of the
-cores for each other makes it many times slower. So each thread trains members of its own.
+An operation on a small network is too short to be split between cores: if another process is busy, synchronising the
+cores makes it many times slower. So each thread trains its own share of the members.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EpochCallback: TypeAlias = Callable[[int, tuple[int, ...], Curves], list[int]]
 def too_small_to_split(network: Factory, batch: Tensor) -> bool:
     """Return whether the operations of a network on a batch (B, ...) are too short to be split between CPU cores.
 
-    A network that draws random numbers never is: torch has one random state, which the threads would share.
+    False for networks that draw random numbers: torch has one random state, which the threads would share.
     """
     with torch.random.fork_rng(devices=[]):
         module = network()
@@ -49,7 +49,7 @@ def train_in_threads(
 
     Args:
         train: trains the members at some indices, and calls its second argument after every epoch.
-        indices: of the members.
+        indices: indices of the members.
         callback: called by one thread at a time, in an order that does not depend on the speed of the threads.
     """
     threads = torch.get_num_threads()
@@ -70,7 +70,7 @@ def train_in_threads(
             futures = [pool.submit(train_share, thread) for thread in range(len(shares))]
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
-            finally:  # all are done, one has failed, or the user interrupts: the others must stop
+            finally:  # all are done, one has failed, or the user interrupts: any others must stop
                 order.cancel()
         problems = [problem for future in futures if (problem := future.exception()) is not None]
         for problem in sorted(problems, key=lambda problem: isinstance(problem, CancelledError)):
@@ -116,7 +116,7 @@ class CallbackOrder:
 
     @contextmanager
     def participation(self, thread: int) -> Iterator[None]:
-        """Wait for this thread until the end of the block, even if it ends with an exception."""
+        """Let other threads wait for the turns of this one until the end of the block, even if that raises."""
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""The epoch loop: a population of members trained in lockstep. Everything that trains goes through it.
+"""The epoch loop: a population of members trained in lockstep.
 
 Letters: P members, M networks in a member, T epochs, B batch, N samples, S steps of an epoch, V clean samples in a
 batch.
@@ -46,7 +46,7 @@ def train_population(
         task: settings shared by all members.
         members: settings of each member.
         on_epoch: called after every epoch of every chunk.
-        stop: called after every epoch; returns indices of members to stop. The others continue without their cost.
+        stop: called after every epoch; returns indices of members to stop. The others continue in a smaller population.
     """
     return Trainer(task).train(members, on_epoch=on_epoch, stop=stop)
 
@@ -63,7 +63,7 @@ class Trainer:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._idle: Population | None = None  # of an earlier training, with its captured step
+        self._idle: Population | None = None  # from an earlier training, with its captured step
         self._last_sizes = (0, 0)  # members, and members in a chunk
 
     def train(
@@ -134,7 +134,7 @@ class Trainer:
             population.step.begin_epoch(epoch)
             population.step.run(epoch.steps)
             accuracies = {name: evaluation.accuracy() for name, evaluation in population.evaluations.items()}
-            order = batch_order(task, number + 1)  # of the next epoch, while the device still works on this one
+            order = batch_order(task, number + 1)  # for the next epoch, while the device is busy with this one
             population.recorder.end_epoch(number, curves, population.rows)
             for name, accuracy in accuracies.items():
                 by_member = accuracy.cpu().split(population.networks_per_member)

@@ -1,4 +1,4 @@
-"""Methods that need two trainings: the networks of the first give a quantity that the second needs.
+"""Methods that need two trainings: a quantity that the second needs is estimated from the networks of the first.
 
 Forward correction needs a transition matrix. A member without one is trained twice from the same initial weights: with
 plain cross-entropy, from which the matrix is estimated, and with the loss corrected by it. The matrix is estimated at
@@ -96,6 +96,6 @@ def _needs_estimate(task: Task, member: Member) -> bool:
 
 
 def _training_key(task: Task, member: Member) -> Hashable:
-    """Return what distinguishes trainings, without the schedule, which Standard does not use."""
+    """Return a key that equal trainings share; it leaves out the schedule, which Standard does not use."""
     labels = None if member.labels is None else member.labels.tobytes()
     return task.method_of(member), member.seed, member.learning_rate, labels

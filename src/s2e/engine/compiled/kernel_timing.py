@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from s2e.engine.compiled.torch_internals import replace_gpu_benchmark
-from s2e.engine.memory import room_to_capture
+from s2e.engine.memory import enough_memory_to_capture
 
 RUNS_PER_GRAPH, REPLAYS = 10, 4
 """Runs of a kernel in the timed graph, and replays of the graph; the shortest replay counts."""
@@ -35,7 +35,7 @@ def benchmark_in_cuda_graphs() -> Iterator[None]:
 
 def _can_capture() -> bool:
     """Return whether the current stream is not the default one, which cannot be captured, and memory suffices."""
-    return torch.cuda.current_stream() != torch.cuda.default_stream() and room_to_capture()
+    return torch.cuda.current_stream() != torch.cuda.default_stream() and enough_memory_to_capture()
 
 
 def _milliseconds(run: Callable[[], Any]) -> float:

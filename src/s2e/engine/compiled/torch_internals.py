@@ -1,4 +1,4 @@
-"""Everything this package uses of torch that torch does not document: reached from here alone.
+"""Undocumented parts of torch, reached from this module only.
 
 `tests/engine/compiled/test_torch_internals.py` fails when torch changes one of them.
 """
@@ -55,7 +55,7 @@ def set_module_tensor(module: nn.Module, name: str, tensor: Tensor) -> None:
 
 
 def is_vmapped(tensor: Tensor) -> bool:
-    """Return whether a tensor inside `torch.func.vmap` has a hidden axis of its own, and is not shared by all calls."""
+    """Return whether a tensor inside `torch.func.vmap` has its own hidden axis, and is not shared by all calls."""
     return is_batchedtensor(tensor)
 
 

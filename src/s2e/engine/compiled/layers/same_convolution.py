@@ -6,8 +6,8 @@
 | weight | (G, O, C, h, w) | the layout of `nn.Conv2d`; h and w odd |
 | outputs | (G, B, H, W, O) | sides of the inputs: stride one, zero padding |
 
-A library runs such convolutions network by network, and then has to copy each output into the stacked tensor. On a GPU
-they are Triton kernels; on other devices, and as the reference to test those kernels by, a loop over networks.
+Libraries run these convolutions network by network, and each output is then copied into the stacked tensor. On a GPU
+they are Triton kernels; on other devices, and as the reference in tests of those kernels, a loop over networks.
 """
 
 from __future__ import annotations

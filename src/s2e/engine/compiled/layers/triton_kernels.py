@@ -17,7 +17,7 @@ BYTES_PER_STEP = 128
 MIN_TILES = 512
 """Tiles in one call that keep a GPU busy."""
 MIN_PIXELS_PER_SPLIT = 1024
-"""Pixels that are summed separately at least, where a sum over pixels is split."""
+"""Minimum number of pixels in each part of a split sum over pixels."""
 
 
 def convolve(inputs: Tensor, weight: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def _splits(tiles: int, pixels: int) -> int:
 
 
 def _stages(inputs: Tensor, elements: int, *, largest: int) -> int:
-    """Return how many steps of the inner loop to prefetch: as many, of this many elements, as shared memory holds."""
+    """Return how many steps of the inner loop to prefetch, given the elements of one and the shared memory."""
     device = torch.cuda.get_device_properties(inputs.device)
     shared_memory = int(
         getattr(device, "shared_memory_per_block_optin", device.shared_memory_per_block)
