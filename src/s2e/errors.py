@@ -22,6 +22,13 @@ class RunConflict(S2EError, RuntimeError):
     """A run directory or study that belongs to other settings, or that another process is using."""
 
 
+def raise_all(problems: Iterable[str], origin: str = "") -> None:
+    """Raise one error with all problems, if there are any; `origin` is the file they come from."""
+    text = " ".join(problems)
+    if text:
+        raise InvalidInput(f"{origin}: {text}" if origin else text)
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], most: int | None = None) -> InvalidInput:
     """Return the error for an unknown name, which lists the known ones (at most `most`), nearest first."""
     names = list(known)

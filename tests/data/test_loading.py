@@ -149,7 +149,7 @@ def test_columns_are_given_for_tables_only(tmp_path: Path):
         load(tmp_path / "own.csv")
     data = load(tmp_path / "own.csv", label="kind")
     assert (data.train.labels.tolist(), data.ids) == ([0, 1, 0, 1], ("1", "2", "3", "4"))
-    with pytest.raises(InvalidInput, match="`label` must go with a table, but got 'kind' for digits"):
+    with pytest.raises(InvalidInput, match="`label` must be given for tables only, but got 'kind' for digits"):
         load("digits", label="kind")
 
 

@@ -184,7 +184,7 @@ class TestLeftOut:
     @pytest.mark.parametrize("start", [0, 1])
     def test_row_numbers_in_any_order(self, start):
         counted = np.random.default_rng(0).permutation(20) + start
-        assert "numbers the rows" in fitted(counted).reason
+        assert "row numbers" in fitted(counted).reason
         assert isinstance(fitted(counted[counted > start]), NumberColumn)
         assert isinstance(fitted(counted + 5), NumberColumn)
         assert isinstance(fitted([*counted, NAN]), NumberColumn)
@@ -195,7 +195,7 @@ class TestLeftOut:
         assert isinstance(fitted(np.arange(19)), NumberColumn)
 
     def test_unnamed_index_with_gaps(self):
-        assert "numbers the rows" in fitted([4, 17, 9], name="Unnamed: 0").reason
+        assert "row numbers" in fitted([4, 17, 9], name="Unnamed: 0").reason
         assert isinstance(fitted([4.5, 17, 9], name="Unnamed: 0"), NumberColumn)
 
 

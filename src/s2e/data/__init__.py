@@ -1,6 +1,6 @@
 """Labelled samples: loading by name or path, label noise, and the split into training, validation and test.
 
-Modules that need pandas, Pillow or the Hugging Face Hub (`table_*`, `image_*`, `hub`) are imported where they are used.
+pandas, Pillow and `datasets` are imported only when a data set needs them.
 """
 
 from s2e.data.input_readers import ENCODING, ArrayReader, reader_from_json

@@ -50,9 +50,9 @@ class DatasetInfo:
 
     Attributes:
         name: argument of `load`.
-        description: of the samples.
+        description: description of the samples.
         class_names: C names, used unless the files contain names.
-        layouts: the first complete one is read; empty for data embedded in a library.
+        layouts: layouts of the files, of which the first complete one is read; empty for data embedded in a library.
         downloads: files fetched into the first layout when no layout is complete.
     """
 
@@ -143,4 +143,4 @@ HUMAN_LABEL_KEYS = {
     },
     "cifar100": {"noisy": "noisy_label"},
 }
-"""Kinds of human labels of each data set, with their keys in CIFAR-N."""
+"""Kinds of human labels of each data set, with their keys in the files of CIFAR-N."""

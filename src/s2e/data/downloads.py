@@ -54,12 +54,12 @@ def _missing_files(layout: Layout, folder: Path) -> list[str]:
 
 
 def _missing_message(info: DatasetInfo, root: Path) -> str:
-    """Say where the data set may be, and which files are missing in the most complete layout."""
+    """Return a message with the possible folders, and the files missing in the most complete one."""
     missing = {root / layout.folder: _missing_files(layout, root / layout.folder) for layout in info.layouts}
-    nearest = min(missing, key=lambda folder: len(missing[folder]))
+    most_complete = min(missing, key=lambda folder: len(missing[folder]))
     return (
         f"{info.name} must be complete in one of {', '.join(map(str, missing))}, but files are missing; "
-        f"put {', '.join(missing[nearest])} into {nearest}, each plain or .gz"
+        f"put {', '.join(missing[most_complete])} into {most_complete}, each plain or .gz"
     )
 
 
@@ -82,14 +82,14 @@ def _download(downloads: tuple[RemoteFile, ...], layout: Layout, root: Path) -> 
 
 @contextmanager
 def _scratch_folder(root: Path) -> Iterator[Path]:
-    """Make a hidden folder that is removed on exit, and remove those that killed processes have left."""
+    """Make a hidden folder that is removed on exit, and remove those of killed processes."""
     folder = root / f"{SCRATCH_PREFIX}{uuid4().hex}"
     with cleaned_up_by(lambda: rmtree(folder, ignore_errors=True)), ExitStack() as held:
         with _locked(root, wait=True):  # or another process could remove the folder before it is locked
-            for left_over in root.glob(f"{SCRATCH_PREFIX}*"):
-                with _locked(left_over) as free:
+            for leftover in root.glob(f"{SCRATCH_PREFIX}*"):
+                with _locked(leftover) as free:
                     if free:
-                        rmtree(left_over, ignore_errors=True)
+                        rmtree(leftover, ignore_errors=True)
             folder.mkdir(mode=0o700)
             held.enter_context(_locked(folder))
         yield folder

@@ -1,4 +1,4 @@
-"""Suffixes of tables, and reading of files with errors that name the file."""
+"""Read files, with errors that name the file; and the suffixes of tables."""
 
 from __future__ import annotations
 

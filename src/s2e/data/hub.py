@@ -78,16 +78,16 @@ def load_hub(
     if len(images) == 1:
         return _images(library, splits, images[0], label, name)
     others = [column for column in features if column != label]
-    refused = [
+    unusable = [
         f"{column} ({_kind(features[column])})" for column in others if not _is_number(library, features[column])
     ]
-    if refused or not others:
+    if unusable or not others:
         raise InvalidInput(
             f"{name} must hold one column of images or columns of numbers besides the label `{label}`, but got "
-            f"{listed(refused) or 'no other column'}; convert text to numbers, for example embeddings, "
+            f"{listed(unusable) or 'no other column'}; convert text to numbers, for example embeddings, "
             f"and save them as an .npz file."
         )
-    tables = {name: _table(library, rows, label) for name, rows in splits.items()}
+    tables = {split: _table(library, rows, label) for split, rows in splits.items()}
     return HubTable(name, label, tables["train"], tables.get("valid"), tables.get("test"))
 
 
@@ -118,17 +118,17 @@ def _load(library: ModuleType, name: str, cache: str | os.PathLike[str] | None) 
 
 
 def _splits(splits: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the training, validation and test splits, under our names."""
-    found = {ours: [split for split in names if split in splits] for ours, names in SPLITS.items()}
-    for ours, names in found.items():
+    """Return the training, validation and test splits, as "train", "valid" and "test"."""
+    found = {part: [split for split in names if split in splits] for part, names in SPLITS.items()}
+    for part, names in found.items():
         if len(names) > 1:
-            raise InvalidInput(f"{name} must have one split for `{ours}`, but has {' and '.join(names)}.")
+            raise InvalidInput(f"{name} must have one split for `{part}`, but has {' and '.join(names)}.")
     if not found["train"]:
         raise InvalidInput(f"{name} must have a split named train, but has {listed(list(splits))}.")
     ignored = [split for split in splits if not any(split in names for names in found.values())]
     if ignored:
         logger.warning("%s: unknown splits are ignored: %s", name, listed(ignored))
-    return {ours: splits[names[0]] for ours, names in found.items() if names}
+    return {part: splits[names[0]] for part, names in found.items() if names}
 
 
 def _label_column(library: ModuleType, features: Mapping[str, Any], label: str | None, name: str) -> str:
@@ -157,27 +157,28 @@ def _images(library: ModuleType, splits: dict[str, Any], column: str, label: str
             f"pass another `label`, or save the images as a folder of class folders and pass that."
         )
     labels = {
-        split: np.array([-1 if one is None else one for one in samples[label]], np.int64)
+        split: np.array([-1 if value is None else value for value in samples[label]], np.int64)
         for split, samples in splits.items()
     }
     encoded = {split: samples.cast_column(column, library.Image(decode=False)) for split, samples in splits.items()}
     # On the Hub, a negative label means that there is none; labels of a test split are often withheld.
-    rows = {split: np.flatnonzero(of >= 0) for split, of in labels.items()}
+    rows = {split: np.flatnonzero(values >= 0) for split, values in labels.items()}
     headers: dict[str, list[Header]] = {}
-    for split, of in rows.items():
-        found = measure_images(_stored(encoded[split].select(of), column))
-        rows[split] = of[np.array([isinstance(one, Header) for one in found], dtype=bool)]
-        headers[split] = [one for one in found if isinstance(one, Header)]
-    all_headers = [one for of in headers.values() for one in of]
+    for split, labelled in rows.items():
+        found = measure_images(_stored(encoded[split].select(labelled), column))
+        rows[split] = labelled[np.array([isinstance(header, Header) for header in found], dtype=bool)]
+        headers[split] = [header for header in found if isinstance(header, Header)]
+    all_headers = [header for of_split in headers.values() for header in of_split]
     data: dict[str, LabelledData] = {}
     reader = None
     if headers["train"]:
-        channels = 1 if all(one.grey for one in all_headers) else 3
-        side = choose_side([one.shorter_side for one in headers["train"]], len(all_headers), channels)
+        channels = 1 if all(header.grey for header in all_headers) else 3
+        side = choose_side([header.shorter_side for header in headers["train"]], len(all_headers), channels)
         reader = ImageReader(side, channels)
-        for split, of in rows.items():
-            inputs, broken = decode_images(_stored(encoded[split].select(of), column), len(of), side, channels)
-            rows[split] = np.delete(of, list(broken))
+        for split, readable in rows.items():
+            stored = _stored(encoded[split].select(readable), column)
+            inputs, broken = decode_images(stored, len(readable), side, channels)
+            rows[split] = np.delete(readable, list(broken))
             if len(inputs):
                 data[split] = LabelledData(inputs, labels[split][rows[split]], tuple(feature.names), rows=rows[split])
     lost = {split: len(samples) - len(rows[split]) for split, samples in splits.items()}
@@ -209,7 +210,8 @@ def _table(library: ModuleType, split: Any, label: str) -> Any:
     table, feature = split.to_pandas(), split.features[label]
     if isinstance(feature, library.ClassLabel):
         missing = table[label].isna() | (table[label] < 0)
-        names = [None if gone else feature.names[int(one)] for one, gone in zip(table[label], missing, strict=True)]
+        coded = zip(table[label], missing, strict=True)
+        names = [None if is_missing else feature.names[int(code)] for code, is_missing in coded]
         table[label] = np.array(names, dtype=object)
     return table
 

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BUDGET = 2**30
-"""Bytes that all inputs together may take."""
+"""Maximum number of bytes of all inputs together."""
 
 SMALLEST_SIDE, LARGEST_SIDE = 16, 64
 """Bounds of S."""
 
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # no other decoder is used, whatever the suffix of a file
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # no other decoder is used, for any suffix
 
 UPRIGHT = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270"}
 UPRIGHT |= {7: "TRANSVERSE", 8: "ROTATE_90"}
@@ -128,7 +128,7 @@ def decode_images(stored: Iterable[StoredImage], count: int, side: int, channels
     """Decode `count` images into one array.
 
     Returns:
-        The decoded images, uint8 (N, C, S, S), in order, and the reasons for the others by index.
+        The decoded images, uint8 (N, C, S, S), in order, and why the others cannot be decoded, by index.
     """
 
     def decode(image: Image) -> Array:
@@ -216,7 +216,7 @@ def _in_order(function: Callable[[Image], Result], stored: Iterable[StoredImage]
 
     ahead: deque[Future[Result | Broken]] = deque()
     with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
-        warnings.simplefilter("ignore", UserWarning)  # oddities in files that can be decoded
+        warnings.simplefilter("ignore", UserWarning)  # minor defects in files that can be decoded
         warnings.simplefilter("error", images.DecompressionBombWarning)
         for one in stored:
             ahead.append(pool.submit(attempt, one))

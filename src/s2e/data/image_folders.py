@@ -23,13 +23,13 @@ from s2e.data.image_decoding import Broken, Header, choose_side, decode_images, 
 from s2e.data.input_readers import ImageReader
 from s2e.data.natural_order import natural_key
 from s2e.data.samples import LabelledData, Source
-from s2e.errors import InvalidInput, UnreadableData, listed
+from s2e.errors import InvalidInput, UnreadableData, listed, raise_all
 
 logger = logging.getLogger(__name__)
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 SPLIT_FOLDERS = {"train": ("train", "training"), "valid": ("val", "valid", "validation"), "test": ("test", "testing")}
-IGNORED_FOLDERS = ("__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found")  # thumbnails and leftovers of systems
+IGNORED_FOLDERS = ("__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found")  # made by operating systems
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def read_image_folder(path: str | os.PathLike[str]) -> Source:
 
     Classes and files are in natural order: 2 before 10. Hidden files and folders are ignored, as are files with other
     suffixes. Links to files and links to class folders are followed; links to folders inside a class folder are not.
-    Files that cannot be decoded are left out, with one warning in the log.
+    Files that cannot be decoded are left out, with one warning.
 
     The first frame of an animation is read; the EXIF orientation is applied; transparent images are put on white;
     16-bit grey levels are divided by 257. A colour image counts as colour even if all its pixels are grey.
@@ -65,7 +65,7 @@ def read_image_folder(path: str | os.PathLike[str]) -> Source:
         raise UnreadableData(f"`path` must be a folder of class folders of images, but {root} {found}; check the path.")
     folders = _split_folders(root)
     found_by_class = {split: _files_by_class(root, folder) for split, folder in folders.items()}
-    _refuse_bad_classes(folders, found_by_class)
+    _check_classes(folders, found_by_class)
     label_of = {name: label for label, name in enumerate(found_by_class["train"])}
     files = [
         _File(split, class_name, name)
@@ -76,7 +76,7 @@ def read_image_folder(path: str | os.PathLike[str]) -> Source:
 
     headers = dict(zip(files, measure_images(root / file.name for file in files), strict=True))
     reasons = {file: header.reason for file, header in headers.items() if isinstance(header, Broken)}
-    _refuse_broken_classes(root, files, reasons)
+    _check_decoded_classes(root, files, reasons)
     readable = {file: header for file, header in headers.items() if isinstance(header, Header)}
     channels = 1 if all(header.grey for header in readable.values()) else 3
     shorter_sides = [header.shorter_side for file, header in readable.items() if file.split == "train"]
@@ -88,7 +88,7 @@ def read_image_folder(path: str | os.PathLike[str]) -> Source:
         of_split = [file for file in readable if file.split == split]
         inputs, broken = decode_images((root / file.name for file in of_split), len(of_split), side, channels)
         reasons |= {of_split[index]: reason for index, reason in broken.items()}
-        _refuse_broken_classes(root, of_split, reasons)
+        _check_decoded_classes(root, of_split, reasons)
         kept = [file for file in of_split if file not in reasons]
         labels = np.array([label_of[file.class_name] for file in kept], dtype=np.int64)
         data[split] = LabelledData(inputs, labels, tuple(label_of))
@@ -187,8 +187,8 @@ def _has_image_suffix(file: Path) -> bool:
     return file.suffix.lower() in SUFFIXES
 
 
-def _refuse_bad_classes(folders: dict[str, Path], found: dict[str, dict[str, list[str]]]) -> None:
-    """Refuse classes that cannot be trained or tested on; report all problems together."""
+def _check_classes(folders: dict[str, Path], found: dict[str, dict[str, list[str]]]) -> None:
+    """Raise for classes that cannot be trained or tested on, with all problems together."""
     problems = []
     for split, classes in found.items():
         if not classes:
@@ -222,8 +222,7 @@ def _refuse_bad_classes(folders: dict[str, Path], found: dict[str, dict[str, lis
                 f"{folders[split]} must hold only classes of {train_folder} ({listed(train)}), but got "
                 f"{listed(unknown)}; rename or remove those folders."
             )
-    if problems:
-        raise InvalidInput(" ".join(problems))
+    raise_all(problems)
 
 
 def _other_files(folder: Path) -> str:
@@ -232,15 +231,15 @@ def _other_files(folder: Path) -> str:
     return f" (it holds {listed(suffixes)} files)" if suffixes else ""
 
 
-def _refuse_broken_classes(root: Path, files: Iterable[_File], reasons: dict[_File, str]) -> None:
-    """Refuse a class without an image that can be decoded."""
+def _check_decoded_classes(root: Path, files: Iterable[_File], reasons: dict[_File, str]) -> None:
+    """Raise for classes without an image that can be decoded."""
     first: dict[tuple[str, str], _File] = {}
     readable = set()
     for file in files:
         first.setdefault((file.split, file.class_name), file)
         if file not in reasons:
             readable.add((file.split, file.class_name))
-    broken = [f"{file.class_name} ({file.name}: {reasons[file]})" for of, file in first.items() if of not in readable]
+    broken = [f"{file.class_name} ({file.name}: {reasons[file]})" for key, file in first.items() if key not in readable]
     if broken:
         raise UnreadableData(
             f"{root} must hold an image that can be decoded for every class, but has none of {listed(broken)}; "

@@ -2,8 +2,8 @@
 
 | kind | training data | reads |
 |---|---|---|
-| table (`table_reader.TableReader`) | .csv or .parquet | tables with the same columns |
-| images | folder of class folders | a folder of images, or a single image |
+| table (`table_reader.TableReader`) | .csv, .parquet or a table of the Hub | tables with the same columns |
+| images | folder of class folders, or images of the Hub | a folder of images, or a single image |
 | arrays | .npz, or a published data set | .npz with the inputs under `x` |
 """
 

@@ -59,7 +59,7 @@ def load(
     name = os.fspath(name_or_path)
     if name not in CATALOGUE:
         return _load_path(name, label, id_column)
-    _refuse_columns(name, label, id_column)
+    _check_no_columns(name, label, id_column)
     info = CATALOGUE[name]
     return load_published(info, Path(root), download=download) if info.layouts else _load_digits(info)
 
@@ -142,7 +142,7 @@ def _load_digits(info: DatasetInfo) -> Source:
     return Source(info.name, train, test=test)
 
 
-# Paths and the hub
+# Paths and the Hub
 
 
 def _load_path(name: str, label: str | None, id_column: str | None) -> Source:
@@ -155,7 +155,7 @@ def _load_path(name: str, label: str | None, id_column: str | None) -> Source:
         raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
     if path.name.lower().endswith((*TEXT_SUFFIXES, PARQUET_SUFFIX)):
         return _load_table(path, label, id_column)
-    _refuse_columns(name, label, id_column)
+    _check_no_columns(name, label, id_column)
     if path.is_dir():
         return read_image_folder(path)
     if path.suffix.lower() == ".npz":
@@ -165,10 +165,10 @@ def _load_path(name: str, label: str | None, id_column: str | None) -> Source:
     raise InvalidInput(f"{unknown_name('name_or_path', name, CATALOGUE)} Or pass the path of {FORMS}.")
 
 
-def _refuse_columns(name: str, label: str | None, id_column: str | None) -> None:
+def _check_no_columns(name: str, label: str | None, id_column: str | None) -> None:
     for option, column in (("label", label), ("id_column", id_column)):
         if column:
-            raise InvalidInput(f"`{option}` must go with a table, but got {column!r} for {name}; leave it out.")
+            raise InvalidInput(f"`{option}` must be given for tables only, but got {column!r} for {name}; omit it.")
 
 
 def _load_table(path: Path, label: str | None, id_column: str | None) -> Source:

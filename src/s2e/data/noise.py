@@ -36,13 +36,13 @@ _FORMS = {
     "asymmetric": "asymmetric:FILE",
     "human": "human:KIND",
 }
-_RATED = ("symmetric", "uniform", "pair", "instance")
+_KINDS_WITH_RATE = ("symmetric", "uniform", "pair", "instance")
 
 _FLIP_SPREAD = 0.1
 """Standard deviation of the flip probabilities of instance-dependent noise before truncation (Xia et al. 2020)."""
 
 _LOGIT_SPREAD = 2.0
-"""Standard deviation of the logits of the wrong classes: of ten classes the most probable one has about 1/2."""
+"""Standard deviation of the logits of the wrong classes: of ten classes, the most probable one gets about 1/2."""
 
 _NARROW = 1e-3
 """Distance of the rate from 0 or 1 below which all flip probabilities equal the rate."""
@@ -76,7 +76,7 @@ class NoiseSpec:
     def __post_init__(self) -> None:
         if self.kind not in _FORMS:
             raise unknown_name("noise", self.kind, _FORMS.values())
-        if (self.rate is not None) != (self.kind in _RATED):
+        if (self.rate is not None) != (self.kind in _KINDS_WITH_RATE):
             raise InvalidInput(f"`noise` must be written as {_FORMS[self.kind]}, but got the rate {self.rate}.")
         if self.rate is not None:
             _check_rate(self.rate)
@@ -99,7 +99,7 @@ def parse_noise(text: str) -> NoiseSpec:
         raise unknown_name("noise", kind, _FORMS.values())
     if (value == "") != (kind == "none"):
         raise InvalidInput(f"`noise` must be written as {_FORMS[kind]}, but got {text!r}.")
-    if kind in _RATED:
+    if kind in _KINDS_WITH_RATE:
         try:
             rate = float(value)
         except ValueError:
@@ -160,8 +160,8 @@ def pair(classes: int, rate: float) -> Floats:
     """Return (C, C): class i is labelled i+1 (mod C) with probability `rate`."""
     _check_classes(classes)
     _check_rate(rate)
-    keep = np.eye(classes)
-    return (1 - rate) * keep + rate * np.roll(keep, 1, axis=1)
+    identity = np.eye(classes)
+    return (1 - rate) * identity + rate * np.roll(identity, 1, axis=1)
 
 
 def check_transition_matrix(matrix: ArrayLike, classes: int | None = None) -> Floats:

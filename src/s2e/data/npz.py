@@ -6,7 +6,7 @@ Letters: N samples, C classes, H x W pixels.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from s2e.data.files import reading
 from s2e.data.samples import LabelledData, Source
-from s2e.errors import InvalidInput, UnreadableData, listed
+from s2e.errors import InvalidInput, UnreadableData, listed, raise_all
 
 if TYPE_CHECKING:
     from s2e.data.samples import Array, Labels
@@ -101,14 +101,14 @@ def source_from_arrays(arrays: Mapping[str, Array], name: str, origin: str) -> S
     problems = [problem for x, _ in splits.values() for problem in _input_problems(arrays[x], x)]
     problems += [problem for y, x in x_of.items() for problem in _label_problems(arrays[y], y, arrays[x], x)]
     problems += [] if given_names is None else _class_name_problems(given_names)
-    _raise_all(problems, origin)
+    raise_all(problems, origin)
 
     inputs = {x: _as_inputs(arrays[x]) for x, _ in splits.values()}
     values = {y: _label_values(arrays[y]) for y in x_of}
     classes, where = _known_classes(values[y_train], y_train, given_names)
     problems = [problem for x in inputs for problem in _sample_problems(inputs[x], x, inputs[x_train], x_train)]
     problems += [problem for y in x_of for problem in _unknown_label_problems(values[y], y, classes, where)]
-    _raise_all(problems, origin)
+    raise_all(problems, origin)
 
     labels = {y: _encode(values[y], classes) for y in x_of}
     class_names = tuple(_text(classes if given_names is None else given_names).tolist())
@@ -119,7 +119,7 @@ def source_from_arrays(arrays: Mapping[str, Array], name: str, origin: str) -> S
             data[split] = LabelledData(inputs[x], labels[y], class_names, clean)
         except InvalidInput as error:
             problems.append(f"`{x}` and `{y}` cannot be used: {error}")
-    _raise_all(problems, origin)
+    raise_all(problems, origin)
     return Source(name, data["train"], data.get("valid"), data.get("test"))
 
 
@@ -180,8 +180,8 @@ def _sample_problems(inputs: Array, key: str, train: Array, train_key: str) -> l
 
 def _unknown_label_problems(values: Array, key: str, classes: Array, where: str) -> list[str]:
     if values.dtype.kind != classes.dtype.kind:
-        wanted, got = ("strings", "integers") if classes.dtype.kind == "U" else ("integers", "strings")
-        return [f"`{key}` must hold {wanted} like the training labels, but got {got}."]
+        expected, got = ("strings", "integers") if classes.dtype.kind == "U" else ("integers", "strings")
+        return [f"`{key}` must hold {expected} like the training labels, but got {got}."]
     unknown = _quoted(values[~np.isin(values, classes)])
     if unknown:
         return [f"`{key}` must hold only labels in {where}, but got {unknown}; correct or remove those samples."]
@@ -191,7 +191,7 @@ def _unknown_label_problems(values: Array, key: str, classes: Array, where: str)
 def _as_inputs(x: Array) -> Array:
     """Return the inputs as uint8 images or float32, channels first; see `source_from_arrays`."""
     if x.dtype != np.uint8 or x.ndim < 3:
-        with np.errstate(over="ignore"):  # overflow becomes infinite, which `LabelledData` refuses
+        with np.errstate(over="ignore"):  # overflow gives infinity, for which `LabelledData` raises
             x = x.astype(np.float32)
     if x.ndim == 3:
         x = x[:, None]  # (N, 1, H, W)
@@ -223,12 +223,6 @@ def _encode(values: Array, classes: Array) -> Labels:
     """Return the class index of every label value, (N,); every value must be among the classes."""
     order = np.argsort(classes)
     return order[np.searchsorted(classes, values, sorter=order)].astype(np.int64)
-
-
-def _raise_all(problems: Iterable[str], origin: str) -> None:
-    text = " ".join(problems)
-    if text:
-        raise InvalidInput(f"{origin}: {text}")
 
 
 def _quoted(values: Array) -> str:

@@ -27,7 +27,7 @@ class Prepared:
         splits: training, validation and test.
         validation: "clean" or "noisy".
         noise_rate: share of wrong training labels, None if unknown.
-        source: the data as loaded, None if they were not loaded.
+        source: the data as loaded, None for prepared arrays.
     """
 
     splits: Splits
@@ -37,7 +37,7 @@ class Prepared:
 
 
 def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
-    """Refuse an empty data name, invalid noise and a missing validation file, without loading data."""
+    """Raise for an empty data name, invalid noise or a missing validation file, without loading data."""
     if not spec.data:
         raise InvalidInput(f"`data` must be given: {DATA_HELP}.")
     if not noises or len({str(parse_noise(noise)) for noise in noises}) < len(noises):
@@ -89,14 +89,14 @@ def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, roo
 
 def _given_validation(spec: DataSpec, source: Source, noise: NoiseSpec) -> tuple[LabelledData | None, str]:
     """Return validation data of the source or of a file, if any, and whether validation is clean or noisy."""
-    wanted = spec.validation
+    validation = spec.validation
     has_clean_labels = noise.kind != "none" or source.train.clean_labels is not None
-    if wanted == AUTO:
-        wanted = "clean" if source.valid is not None or has_clean_labels else "noisy"
-    if wanted == "noisy":
+    if validation == AUTO:
+        validation = "clean" if source.valid is not None or has_clean_labels else "noisy"
+    if validation == "noisy":
         return None, "noisy"
-    if wanted != "clean":
-        return _from_file(wanted, source), "clean"
+    if validation != "clean":
+        return _from_file(validation, source), "clean"
     if source.valid is None and not has_clean_labels:
         raise InvalidInput(
             f"`validation` clean needs clean labels, but {spec.data} has none and no noise is added; "
@@ -118,11 +118,11 @@ def _from_file(path: str, source: Source) -> LabelledData:
             f"but got {path!r}."
         )
     valid = loading.load(path).train
-    wanted, found = (f"{data.inputs.dtype} of shape {data.sample_shape}" for data in (train, valid))
-    if wanted != found or not set(valid.class_names) <= set(train.class_names):
+    expected, found = (f"{data.inputs.dtype} of shape {data.sample_shape}" for data in (train, valid))
+    if expected != found or not set(valid.class_names) <= set(train.class_names):
         raise InvalidInput(
-            f"`validation` must hold samples of {wanted} and classes of the training data, but {path!r} holds {found} "
-            f"and the classes {listed(valid.class_names, 10)}."
+            f"`validation` must hold samples of {expected} and classes of the training data, but {path!r} holds "
+            f"{found} and the classes {listed(valid.class_names, 10)}."
         )
     index = np.array([train.class_names.index(name) for name in valid.class_names], dtype=np.int64)
     return replace(valid, labels=index[valid.labels], class_names=train.class_names)

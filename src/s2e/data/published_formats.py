@@ -92,7 +92,7 @@ def parse_class_names(content: bytes, origin: str) -> tuple[str, ...]:
 
 
 def check_label_range(labels: Array, classes: int, origin: str) -> None:
-    """Refuse labels outside 0..C-1, naming the file."""
+    """Raise for labels outside 0..C-1."""
     outside = np.unique(labels[(labels < 0) | (labels >= classes)]).tolist()
     if outside:
         raise InvalidInput(

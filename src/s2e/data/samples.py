@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from s2e.errors import InvalidInput, listed
+from s2e.errors import InvalidInput, listed, raise_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ class LabelledData:
     """N samples with one label each.
 
     Attributes:
-        inputs: (N, ...), uint8 (pixels, scaled by 1/255 when fed to a network) or float32.
+        inputs: (N, ...), uint8 (pixels, scaled by 1/255 as inputs of a network) or float32.
         labels: (N,) int64 in [0, C): the given labels, possibly wrong.
         class_names: C names, in the order of the labels.
         clean_labels: (N,) int64, the true labels where they are known (benchmarks), else None.
@@ -48,12 +48,10 @@ class LabelledData:
     def __post_init__(self) -> None:
         if self.rows.size == 0 and len(self.inputs) > 0:
             object.__setattr__(self, "rows", np.arange(len(self.inputs), dtype=np.int64))
-        problems = list(self._problems())
-        if problems:
-            raise InvalidInput(" ".join(problems))
+        raise_all(self._problems())
 
     def _problems(self) -> list[str]:
-        """Return all problems with the arrays, so that they are reported together."""
+        """Return all problems with the arrays."""
         n, c = len(self.inputs), len(self.class_names)
         problems = []
         if n == 0:
@@ -196,7 +194,7 @@ def fingerprint(*datasets: LabelledData) -> str:
 def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -> tuple[LabelledData, LabelledData]:
     """Split the samples by class: return the remaining samples, and those held out, `share` of every class.
 
-    Every class with at least two samples has at least one on each side.
+    Every class with at least two samples has at least one in each part.
     """
     if not 0 < share < 1:
         raise InvalidInput(f"`share` must lie strictly between 0 and 1, but got {share}.")
@@ -209,14 +207,14 @@ def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -
         held[of_class[:count]] = True
     if not held.any() or held.all():
         raise InvalidInput(
-            f"`share` must leave samples on both sides, but got {share} for {len(data)} samples; "
+            f"`share` must leave samples in both parts, but got {share} for {len(data)} samples; "
             f"use a larger share or more samples of each class."
         )
     return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
 
 
 def check_trainable(train: LabelledData, batch_size: int) -> None:
-    """Refuse training data smaller than one batch, or with a class without samples."""
+    """Raise for training data smaller than one batch, or with a class without samples."""
     problems = []
     if batch_size < 1:
         problems.append(f"`batch_size` must be at least 1, but got {batch_size}.")
@@ -232,5 +230,4 @@ def check_trainable(train: LabelledData, batch_size: int) -> None:
             f"every class must have training samples, but {len(empty)} of {train.classes} have none: "
             f"{listed(empty)}; remove the empty classes."
         )
-    if problems:
-        raise InvalidInput(" ".join(problems))
+    raise_all(problems)

@@ -8,7 +8,7 @@ Letters: N rows.
     text, pandas categories one input for each of the 32 most frequent values, and one for all others if there are any
     left out, with a log    constant or entirely missing; text with fewer than two rows per value; integers that number
                             the rows
-    refused                 dates and times, lists and other nested values
+    error                   dates and times, lists and other nested values
 
 A column with missing values in training has an indicator of missing values as a further input. Values that did not
 occur in training have no input, because its weights would be untrained: a new category is all zeros unless there is an
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_CATEGORIES = 32
+MAX_CATEGORIES = 32
 FEW_ROWS = 20
-"""Number of rows below which integers 1, 2, 3, … are not taken for row numbers."""
+"""Number of rows below which integers 1, 2, 3, … are not treated as row numbers."""
 
 FEW_TEXTS = 10
 """Number of distinct texts below which a column holds categories even if few occur twice."""
@@ -47,6 +47,8 @@ NORMAL_IQR = 1.349
 
 COMPRESSED_BEYOND = 3.0
 LARGEST = 1e300
+"""Absolute value above which numbers count as infinite."""
+
 MISSING_WORDS = frozenset(["na", "n/a", "nan", "none", "null", "#n/a", "<na>", "-", ".", "?"])
 BOOLEANS = {"true": 1.0, "false": 0.0}
 UNNAMED = re.compile(r"Unnamed: \d+")
@@ -56,7 +58,7 @@ _DAY = (
     r"|\d{1,2}(?P<after_day>[-/.])\d{1,2}(?P=after_day)(\d{2}|\d{4})"
 )
 DATE_OR_TIME = re.compile(rf"(-?\d+ days?.*|({_DAY})([T ]{_CLOCK})?( ?(Z|UTC|[+-]\d{{2}}:?\d{{2}}))?|{_CLOCK})")
-MOST_SHOWN = 40
+MAX_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class LeftOut:
 
 
 def fit_column(name: str, values: pd.Series) -> Column | LeftOut:
-    """Fit a column of at least one row, or return why it is left out; refuse dates and nested values."""
+    """Fit a column of at least one row, or return why it is left out; raise for dates and nested values."""
     dtype = values.dtype
     if values.isna().all():
         return LeftOut("all its values are missing")
@@ -192,8 +194,8 @@ def _fit_numbers(name: str, values: pd.Series) -> Column | LeftOut:
     low, high = present.min(), present.max()
     if high - low <= 4 * np.finfo(float).eps * max(abs(low), abs(high)):  # equal up to rounding
         return LeftOut(f"it is always {value_text(low)}") if known.all() else _fit_categories(name, values.where(known))
-    if known.all() and _numbers_rows(name, present):
-        return LeftOut("it numbers the rows; pass it as the ID column if it identifies them")
+    if known.all() and _are_row_numbers(name, present):
+        return LeftOut("it holds row numbers; pass it as the ID column if it identifies the rows")
     median, scale = centre_and_scale(present)
     return NumberColumn(name, float(median), float(scale), missing=not known.all())
 
@@ -208,10 +210,10 @@ def centre_and_scale(numbers: Array) -> tuple[Array, Array]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # columns that are all NaN
         lower, median, upper = np.nanquantile(numbers, (0.25, 0.5, 0.75), axis=0)
-        farthest = np.nanmax(np.abs(numbers - median), axis=0)
-        root_mean_square = farthest * np.sqrt(np.nanmean(((numbers - median) / farthest) ** 2, axis=0))
+        largest = np.nanmax(np.abs(numbers - median), axis=0)
+        root_mean_square = largest * np.sqrt(np.nanmean(((numbers - median) / largest) ** 2, axis=0))
     scale = (upper - lower) / NORMAL_IQR
-    return median, np.where(scale > 0, scale, np.where(farthest > 0, root_mean_square, farthest))
+    return median, np.where(scale > 0, scale, np.where(largest > 0, root_mean_square, largest))
 
 
 def standardised(numbers: Array, centre: Array | float, scale: Array | float) -> Array:
@@ -225,7 +227,7 @@ def standardised(numbers: Array, centre: Array | float, scale: Array | float) ->
     return np.asarray(np.clip(z, -COMPRESSED_BEYOND, COMPRESSED_BEYOND) * (1.0 + np.log(far)))
 
 
-def _numbers_rows(name: str, numbers: Array) -> bool:
+def _are_row_numbers(name: str, numbers: Array) -> bool:
     """Return whether these are row numbers, which carry no information except the order of the rows."""
     if (numbers != np.rint(numbers)).any() or len(np.unique(numbers)) < len(numbers):
         return False
@@ -249,18 +251,18 @@ def _fit_categories(name: str, values: pd.Series) -> Column | LeftOut:
         return LeftOut(f"it is always {texts[0]}")
     if len(texts) >= FEW_TEXTS and 2 * len(texts) > counts.sum():
         return LeftOut(
-            f"{len(texts)} different values in {counts.sum()} rows, such as {min(texts)[:MOST_SHOWN]!r}; pass it as "
+            f"{len(texts)} different values in {counts.sum()} rows, such as {min(texts)[:MAX_SHOWN]!r}; pass it as "
             f"the ID column (--id) if it identifies the rows, or convert text to numbers (TfidfVectorizer)"
         )
-    frequent = sorted(range(len(texts)), key=lambda code: (-counts[code], texts[code]))[:MOST_CATEGORIES]
+    frequent = sorted(range(len(texts)), key=lambda code: (-counts[code], texts[code]))[:MAX_CATEGORIES]
     categories = tuple(sorted(texts[code] for code in frequent))
-    return CategoryColumn(name, categories, other=len(texts) > MOST_CATEGORIES, missing=missing)
+    return CategoryColumn(name, categories, other=len(texts) > MAX_CATEGORIES, missing=missing)
 
 
 def _date_or_time(name: str, example: str) -> InvalidInput:
     return InvalidInput(
         f"column `{name}` must hold numbers or categories, but got dates or times such as {example!r}; replace it by "
-        f"what matters about it, such as the year, the weekday, the hour or the days since a fixed day, or remove it."
+        f"numbers or categories, such as the year, the weekday, the hour or the days since a fixed day, or remove it."
     )
 
 
@@ -300,19 +302,20 @@ def _numbers(values: pd.Series, name: str, words: Mapping[str, float] | None = N
     numbers, wrong = _parsed(texts, words or {})
     if wrong.any():
         row = int(np.flatnonzero(np.append(wrong, False)[codes])[0]) + 1
-        wanted = "booleans" if words else "numbers"
+        expected = "booleans" if words else "numbers"
         got = listed(repr(text) for text, is_wrong in zip(texts, wrong, strict=True) if is_wrong)
         raise InvalidInput(
-            f"column `{name}` must hold {wanted}, but got {got} (first in row {row}); correct them or leave them empty."
+            f"column `{name}` must hold {expected}, but got {got} (first in row {row}); "
+            f"correct them or leave them empty."
         )
     return np.append(numbers, np.nan)[codes]
 
 
 def _parsed(texts: list[str], words: Mapping[str, float]) -> tuple[Array, Array]:
-    """Return the numbers, NaN where a text is none, and which texts are neither numbers nor mean a missing value."""
+    """Return the numbers, NaN for other texts, and which texts are neither numbers nor missing values."""
     folded = [text.casefold() for text in texts]
-    meant = pd.Series([words.get(text, text) for text in folded], dtype=object)
-    numbers = np.asarray(pd.to_numeric(meant, errors="coerce"), dtype=np.float64)
+    replaced = pd.Series([words.get(text, text) for text in folded], dtype=object)
+    numbers = np.asarray(pd.to_numeric(replaced, errors="coerce"), dtype=np.float64)
     return numbers, np.isnan(numbers) & np.array([text not in MISSING_WORDS for text in folded], dtype=bool)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from s2e.data.table_columns import COLUMN_KINDS, Column, LeftOut, fit_column
-from s2e.errors import InvalidInput, listed
+from s2e.errors import InvalidInput, listed, raise_all
 
 if TYPE_CHECKING:
     from s2e.data.samples import Array
@@ -103,7 +103,7 @@ class TableEncoder:
 
 
 def with_text_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with column names as text without surrounding spaces; refuse duplicates."""
+    """Return the table with column names as text without surrounding spaces; raise for duplicates."""
     names = [str(name).strip() for name in frame.columns]
     duplicates = [name for name, count in Counter(names).items() if count > 1]
     if duplicates:
@@ -111,10 +111,3 @@ def with_text_names(frame: pd.DataFrame) -> pd.DataFrame:
             f"column names must be unique, but got more than once: {listed(map(repr, duplicates))}; rename them."
         )
     return frame.set_axis(names, axis=1)
-
-
-def raise_all(problems: Iterable[str]) -> None:
-    """Raise one error with all problems, if there are any."""
-    text = " ".join(problems)
-    if text:
-        raise InvalidInput(text)

@@ -106,8 +106,8 @@ def _decoded(content: bytes, path: Path) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        marked = len(content) - len(content.removeprefix(b"\xef\xbb\xbf"))  # the error does not count the mark
-        position = marked + error.start
+        mark = len(content) - len(content.removeprefix(b"\xef\xbb\xbf"))  # the error does not count the mark
+        position = mark + error.start
         line = content.count(b"\n", 0, position) + 1
         raise UnreadableData(
             f"{path} must be UTF-8 text, but has the byte 0x{content[position]:02x} on line {line} (byte {position + 1}"

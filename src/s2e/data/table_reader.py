@@ -18,20 +18,20 @@ import pandas as pd
 from s2e.data.natural_order import natural_key
 from s2e.data.samples import LabelledData, Samples
 from s2e.data.table_columns import value_texts
-from s2e.data.table_encoding import TableEncoder, raise_all, with_text_names
+from s2e.data.table_encoding import TableEncoder, with_text_names
 from s2e.data.table_files import read_table
-from s2e.errors import InvalidInput, listed, unknown_name
+from s2e.errors import InvalidInput, listed, raise_all, unknown_name
 
 if TYPE_CHECKING:
     from s2e.data.samples import Labels
 
 logger = logging.getLogger(__name__)
 
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 FEW_CLASSES = 20
 """Number of classes that is accepted for any number of rows, and also if the classes are fractions."""
 
-MOST_NAMES = 10
+MAX_NAMES = 10
 """Number of column names listed in an error message."""
 
 
@@ -57,7 +57,7 @@ class TableReader:
         """Fit to the rows that have a label."""
         frame = with_text_names(frame)
         problems = [
-            str(unknown_name(kind, name, frame.columns, MOST_NAMES))
+            str(unknown_name(kind, name, frame.columns, MAX_NAMES))
             for kind, name in (("label", label), ("id_column", id_column))
             if name is not None and name not in frame.columns
         ]
@@ -89,7 +89,7 @@ class TableReader:
         """Return the rows that have a label; `rows` are their positions in the table and in `ids_of`."""
         frame = with_text_names(frame)
         if self.label not in frame.columns:
-            raise unknown_name("label", self.label, frame.columns, MOST_NAMES)
+            raise unknown_name("label", self.label, frame.columns, MAX_NAMES)
         codes, texts = value_texts(frame[self.label], self.label)
         unknown = sorted(set(texts) - set(self.class_names))
         if unknown:
@@ -111,13 +111,13 @@ class TableReader:
     def ids_of(self, frame: pd.DataFrame) -> list[str]:
         """Return the IDs of the N rows: values of the ID column, or row numbers from 1, without the header.
 
-        A row whose ID is missing is called "row 7".
+        The seventh row is "row 7" if its ID is missing.
         """
         if self.id_column is None:
             return _row_numbers(frame)
         frame = with_text_names(frame)
         if self.id_column not in frame.columns:
-            raise unknown_name("id_column", self.id_column, frame.columns, MOST_NAMES)
+            raise unknown_name("id_column", self.id_column, frame.columns, MAX_NAMES)
         codes, texts = value_texts(frame[self.id_column], self.id_column)
         return [texts[code] if code >= 0 else f"row {row}" for row, code in enumerate(codes.tolist(), start=1)]
 
@@ -142,7 +142,7 @@ def _row_numbers(frame: pd.DataFrame) -> list[str]:
 
 
 def _label_problems(codes: Labels, texts: list[str], label: str) -> list[str]:
-    """Return why these labels cannot be classes; log classes of one row."""
+    """Return why these labels cannot be classes; warn about classes of one row."""
     rows = int((codes >= 0).sum())
     if len(texts) < 2:
         got = f"only {texts[0]!r}" if texts else "none"
@@ -155,9 +155,9 @@ def _label_problems(codes: Labels, texts: list[str], label: str) -> list[str]:
             f"column `{label}` must hold classes, but got {len(texts)} different numbers such as {examples}; "
             f"it looks like a regression target: bin it into classes (pandas.qcut)."
         ]
-    if len(texts) > MOST_CLASSES or len(texts) > max(FEW_CLASSES, rows / 2):
+    if len(texts) > MAX_CLASSES or len(texts) > max(FEW_CLASSES, rows / 2):
         return [
-            f"column `{label}` must hold at most {MOST_CLASSES} classes and two rows per class on average, but got "
+            f"column `{label}` must hold at most {MAX_CLASSES} classes and two rows per class on average, but got "
             f"{len(texts)} classes in {rows} rows, such as {examples}; choose the label column."
         ]
     single = [text for text, count in zip(texts, np.bincount(codes[codes >= 0]), strict=True) if count == 1]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, raise_all
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -66,9 +66,7 @@ def check_schedule(keep_rates: ArrayLike, epochs: int) -> Floats:
             f"`keep_rates` must hold one number for each of the {epochs} epochs, but got {found}; "
             f"change the schedule or the number of epochs."
         )
-    problems += _rate_problems(schedule)
-    if problems:
-        raise InvalidInput(" ".join(problems))
+    raise_all(problems + _rate_problems(schedule))
     return schedule
 
 
@@ -81,9 +79,7 @@ def keep_counts(keep_rates: ArrayLike, batch_size: int) -> Counts:
     if batch_size < 1:
         raise InvalidInput(f"`batch_size` must be at least 1, but got {batch_size}.")
     rates = np.asarray(keep_rates, dtype=np.float64)
-    problems = _rate_problems(rates)
-    if problems:
-        raise InvalidInput(" ".join(problems))
+    raise_all(_rate_problems(rates))
     return np.maximum(1, np.floor(rates * batch_size + 1e-9).astype(np.int64))
 
 
