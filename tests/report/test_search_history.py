@@ -34,7 +34,7 @@ def test_spread_is_the_root_mean_square_of_the_deviation():
 def test_history_is_that_of_the_study():
     run = Run.open(runs.images())
     config, result = run.read_json("config.json"), run.read_json("result.json")
-    history = search_history(run, config, config["study"], "")
+    history = search_history(run, config, result, config["study"])
     trials = read_trials(run.storage, config["study"])
     assert [trial.accuracy for trial in history.trials] == [1 - trial.values[0] for trial in trials]
     assert [trial.cost for trial in history.trials] == pytest.approx(range(1, 13))
@@ -53,7 +53,7 @@ def test_small_generations_are_grouped():
 
     def generations(size: int) -> list[str]:
         changed = {**config, "options": {**config["options"], "generation_size": size}}
-        groups = search_history(run, changed, config["study"], "").groups
+        groups = search_history(run, changed, {}, config["study"]).groups
         assert sum(len(group.schedules) for group in groups) == 12
         return [group.generations for group in groups]
 
@@ -85,4 +85,4 @@ def test_a_missing_study_is_not_created(tmp_path):
     run = Run.open(runs.copy_of(runs.images, tmp_path))
     config = run.read_json("config.json")
     for _ in range(2):
-        assert "has no study 'another'" in search_history(run, config, "another", "").problem
+        assert "has no study 'another'" in search_history(run, config, {}, "another").problem

@@ -59,7 +59,7 @@ def test_label_issues_are_counted_and_the_most_frequent_error_named():
         (summary,) = summarise_run(numbers, replace(audited, labels=given, audit=verdicts))
         return summary.split(". ")[0]
 
-    assert labels([]) == "None of the 90 labels is more likely wrong than right"
+    assert labels([]) == "None of the 90 labels is more likely wrong than correct"
     assert labels([(0, 1)]) == "1 of 90 labels is probably wrong (1.1%), 0 labelled as 1"
     assert labels([(0, 1)] * 3) == "3 of 90 labels are probably wrong (3.3%), all of them 0 labelled as 1"
     assert labels([(0, 1), (0, 1), (2, 1)]) == "3 of 90 labels are probably wrong (3.3%), most often 0 labelled as 1"

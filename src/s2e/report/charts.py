@@ -1,4 +1,4 @@
-"""Charts as inline SVG, with colours from the page's custom properties, so that dark mode and print change them too.
+"""Charts as inline SVG, with colours from the page's custom properties, so that they follow dark mode and print.
 
 One unit of a chart is about one pixel on a phone: text of 11 units stays readable there, and grows on wider screens.
 Lines differ in their dashes as well as in their colours.
@@ -22,13 +22,13 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 40
 """Margins around the plot area."""
 
 OVERHANG = 6
-"""How far marks may extend beyond the plot area; lines that leave it at the bottom are clipped there."""
+"""Distance by which marks may extend beyond the plot area; further parts of lines are clipped."""
 
 MAX_POINTS = 240
-"""Points drawn of a line; more would fall on the same pixels."""
+"""Maximum number of points drawn of a line; more would fall on the same pixels."""
 
 MAX_OPAQUE_BANDS = 4
-"""With more bands, which overlap, each is drawn fainter."""
+"""Number of overlapping bands above which each is drawn fainter."""
 
 _DARK_COLORS = {
     "standard": "#E4E4E4",
@@ -67,10 +67,10 @@ class Line:
     """A line, with a band around it if `low` and `high` are given.
 
     Attributes:
-        name: in the legend; "" for a line without an entry there.
-        style: of the line.
-        x: (n,).
-        y: (n,), NaN for a gap.
+        name: name in the legend; "" for no entry.
+        style: style of the line.
+        x: (n,) horizontal coordinates.
+        y: (n,) vertical coordinates, NaN for a gap.
         low: (n,) lower edge of the band.
         high: (n,) upper edge of the band.
         dots: whether each value is marked.
@@ -103,14 +103,14 @@ class Chart:
     """Lines and dots in one plot area; the vertical axis shows percentages.
 
     Attributes:
-        title: of the chart.
+        title: title of the chart.
         description: a sentence or two for screen readers.
         x_label: label of the horizontal axis.
-        lines: in drawing order.
-        dots: drawn below the lines.
-        full_range: whether the vertical axis goes from 0% to 100%, whatever is drawn.
+        lines: lines in drawing order.
+        dots: dots, drawn below the lines.
+        full_range: whether the vertical axis always goes from 0% to 100%.
         ignored_start: share of the values of each line, from the left, that the limits of the vertical axis ignore.
-        size: width and height.
+        size: width and height in units.
     """
 
     title: str
@@ -173,14 +173,14 @@ class Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return at most `most` round numbers within [low, high]: multiples of 1, 2 or 5 times a power of ten."""
+def ticks(low: float, high: float, max_ticks: int = 6) -> list[float]:
+    """Return at most `max_ticks` round numbers within [low, high]: multiples of 1, 2 or 5 times a power of ten."""
     if not high > low:
         return [low]
-    step = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = 10.0 ** math.floor(math.log10((high - low) / max_ticks))
     for factor in (1, 2, 5, 10, 20, 50):
         first, last = math.ceil(low / (factor * step) - 1e-9), math.floor(high / (factor * step) + 1e-9)
-        if last - first + 1 <= most:
+        if last - first + 1 <= max_ticks:
             break
     return [round(index * factor * step, 12) for index in range(first, last + 1)]
 
@@ -214,7 +214,7 @@ def _horizontal(chart: Chart) -> Axis:
 
 
 def svg(chart: Chart) -> str:
-    """Draw a chart; its texts are escaped, so that the page may include the result as it is."""
+    """Draw a chart; its texts are escaped, so that the result is safe HTML."""
     horizontal, vertical = _horizontal(chart), _vertical(chart)
     bands = [_band(line, horizontal, vertical) for line in chart.lines if line.low is not None]
     parts = bands + [_dot(dot, horizontal, vertical) for dot in chart.dots]

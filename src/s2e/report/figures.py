@@ -13,16 +13,16 @@ from s2e.report.run_numbers import Curve, Setting
 from s2e.report.search_history import SearchHistory
 
 MAX_TABLE_ROWS = 10
-"""Epochs in the table below a figure; the files of the run have all."""
+"""Maximum number of epochs in the table below a figure."""
 
 FIRST_EPOCHS = 0.05
 """Share of the epochs in which accuracy rises steeply; the limits of the vertical axis ignore it."""
 
 MAX_SINGLE_SCHEDULES = 12
-"""Schedules of a group that are drawn one by one."""
+"""Maximum number of schedules of a group that are drawn individually."""
 
 SMALL = (290, 200)
-"""Size of charts of which three stand in a row."""
+"""Size of charts that are shown three in a row."""
 
 _EMPHASISED, _BACKGROUND = LineStyle("--of-s2e", (), 2.2), LineStyle("--ink-2", (), 1.0)
 
@@ -32,11 +32,11 @@ class Figure:
     """A figure ready for the page.
 
     Attributes:
-        title: of the figure.
+        title: title of the figure.
         drawing: SVG.
         legend: SVG and name of each entry.
-        header: of the table of values.
-        rows: of the table of values.
+        header: header of the table of values.
+        rows: rows of the table of values.
     """
 
     title: str
@@ -97,7 +97,7 @@ def _figure(
     rows: Sequence[tuple[str, ...]],
     dots: Sequence[tuple[str, str]] = (),
 ) -> Figure:
-    """Draw a chart, with a legend of the named lines and of these dots."""
+    """Draw a chart, with a legend of the named lines and the dots."""
     legend = [(line_swatch(line.style), line.name) for line in lines if line.name]
     return Figure(chart.title, svg(chart), (*legend, *dots), tuple(header), tuple(rows))
 
@@ -135,7 +135,7 @@ def progress_figure(history: SearchHistory) -> Figure:
 
 
 def phase_figures(history: SearchHistory) -> list[Figure]:
-    """Draw the schedules of the first, the middle and the last group of trials on equal axes."""
+    """Draw the schedules of the first, middle and last group of trials on equal axes."""
     found = []
     for group in history.phases:
         count, epochs = group.schedules.shape

@@ -24,7 +24,7 @@ from s2e.errors import S2EError, UnreadableData
 from s2e.specs import DataSpec, assemble
 
 MIN_SHOWN = 12
-"""Labels shown even if there are fewer issues, so that a reader also sees labels that are probably right."""
+"""Labels shown even if there are fewer issues, so that labels that are probably correct are shown too."""
 
 MAX_SIDE = 80
 """Larger side of a thumbnail in pixels; larger images are scaled down."""
@@ -40,16 +40,16 @@ class Sample:
     """A label to review.
 
     Attributes:
-        id: of the sample.
+        id: ID of the sample.
         given: given label.
         suggested: suggested label.
-        confidence: probability that the suggested label is right.
-        quality: probability that the given label is right.
-        issue: whether the given label is more likely wrong than right.
+        confidence: probability that the suggested label is correct.
+        quality: probability that the given label is correct.
+        issue: whether the given label is more likely wrong than correct.
         true: true label; None if unknown.
         image: data URL of a thumbnail; "" if there is none.
-        cells: of its row in a table.
-        ranks: its rank by each of `SORT_KEYS`.
+        cells: cells of its row in a table.
+        ranks: rank by each of `SORT_KEYS`.
     """
 
     id: str
@@ -74,7 +74,7 @@ class Gallery:
     """The most doubtful labels of a run, most doubtful first.
 
     Attributes:
-        samples: that are shown.
+        samples: samples shown.
         columns: names of the cells, if the data are a table.
         size: width and height of the images in pixels; (0, 0) if there are none.
         problem: why there are neither images nor table rows; "" if there is no problem.
@@ -123,15 +123,15 @@ def gallery(audited: AuditedRun, config: Mapping[str, Any], data_root: Path | No
     rows = audited.rows[chosen].tolist()
     try:
         contents = _contents(rows, config, data_root)
-    except (S2EError, KeyError) as problem:
-        contents = Contents(problem=f"The samples cannot be shown: {problem}")
+    except (S2EError, KeyError) as error:
+        contents = Contents(problem=f"The samples cannot be shown: {error}")
     names = audited.class_names
     ids = [audited.ids[index] for index in chosen]
     ranks = {
         "quality": np.arange(shown),
         "given": _ranks(audited.labels[chosen].tolist()),
         "suggested": _ranks(found.suggested[chosen].tolist()),
-        "id": _ranks([natural_key(own) for own in ids]),
+        "id": _ranks([natural_key(sample_id) for sample_id in ids]),
     }
     samples = tuple(
         Sample(
@@ -253,8 +253,8 @@ def thumbnails(inputs: NDArray[Any]) -> tuple[list[str], tuple[int, int]]:
     scale = min(1.0, MAX_SIDE / max(height, width))
     size = max(1, round(scale * width)), max(1, round(scale * height))
     urls = []
-    for own in pixels:
-        image = Image.fromarray(np.ascontiguousarray(own))
+    for sample in pixels:
+        image = Image.fromarray(np.ascontiguousarray(sample))
         if scale < 1:
             image = image.resize(size, Image.Resampling.LANCZOS)
         file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The page: everything a report says about some runs, rendered into one self-contained HTML file."""
+"""The page: the contents of a report on one or several runs, rendered into one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from s2e.report.summary import summarise_run
 from s2e.runs import Run
 
 MAX_CLASSES = 20
-"""Classes in the noise matrix; with more classes, those with the most errors are shown."""
+"""Maximum number of classes in the noise matrix; of more, those with the most errors are shown."""
 
 MIN_SHARE = 0.005
 """Smaller shares, which would be rounded to 0%, leave their cell of the noise matrix empty."""
@@ -80,10 +80,10 @@ class SettingSection:
 
 @dataclass(frozen=True)
 class NoiseMatrix:
-    """The estimated noise matrix, as far as it is shown.
+    """The part of the estimated noise matrix that is shown.
 
     Attributes:
-        names: of the classes shown, in rows and columns.
+        names: names of the classes shown, in rows and columns.
         rows: share of samples of the row's class that have the column's label.
         total: number of all classes.
     """
@@ -108,7 +108,7 @@ class LabelSection:
 
 @dataclass(frozen=True, eq=False)
 class RunSection:
-    """Everything the page says about one run."""
+    """The contents of the page for one run."""
 
     anchor: str
     title: str
@@ -131,7 +131,7 @@ def build_report(runs: Sequence[Run], *, data_root: Path | None = None, samples:
     """Build the page about one run or several; the same runs give the same page.
 
     Args:
-        runs: finished or not.
+        runs: runs, finished or not.
         data_root: folder of the published data sets; None for the folder that each run used.
         samples: maximum number of doubtful labels shown of each run.
     """
@@ -195,12 +195,12 @@ def _audited(run: Run, numbers: RunNumbers) -> tuple[AuditedRun | None, str]:
         )
     try:
         return audit_run(run), ""
-    except S2EError as problem:
-        return None, f"The labels cannot be audited: {problem}"
+    except S2EError as error:
+        return None, f"The labels cannot be audited: {error}"
 
 
 def noise_matrix(audited: AuditedRun) -> NoiseMatrix:
-    """Return the estimated noise matrix, of many classes only those with the most errors in rows and columns."""
+    """Return the estimated noise matrix, of at most `MAX_CLASSES` classes with the most errors in rows and columns."""
     transition = audited.audit.transition
     errors = transition - np.diag(transition.diagonal())
     most = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MAX_CLASSES]
@@ -210,7 +210,7 @@ def noise_matrix(audited: AuditedRun) -> NoiseMatrix:
 
 
 def _facts(run: RunNumbers) -> tuple[tuple[str, str], ...]:
-    """Return names and values of what is needed to repeat the run."""
+    """Return names and values of the facts about a run."""
     options, config = run.options, run.config
     parts = {"train": "training", "valid": "validation", "test": "test"}
     samples = [f"{formatting.count(run.samples[part])} {name}" for part, name in parts.items() if part in run.samples]
@@ -288,6 +288,6 @@ def write_report(report: Report, path: Path) -> None:
         raise InvalidInput(f"`out` must be a file, but {str(path)!r} is a directory; add a name such as report.html.")
     try:
         Run(path.parent).write_text(path.name, report.html)
-    except OSError as problem:
-        reason = problem.strerror or problem
+    except OSError as error:
+        reason = error.strerror or error
         raise InvalidInput(f"`out` must be a writable file, but {str(path)!r} is not: {reason}.") from None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from s2e.engine import LAST_EPOCHS
 from s2e.errors import UnreadableData
-from s2e.methods import METHODS, Need
+from s2e.methods import SEARCHABLE
 from s2e.plots import display_name, noise_title
 from s2e.report.search_history import SearchHistory, search_history
 from s2e.runs import CONFIG, Run
@@ -37,8 +37,8 @@ class Score:
 
     Attributes:
         name: display name.
-        method: as named in comparisons; decides the style of its lines.
-        accuracy: mean over the last epochs and the seeds, on the part the run is evaluated on.
+        method: name in comparisons, which determines the style of its lines.
+        accuracy: mean over the last epochs and the seeds, on the split that the run is evaluated on.
         deviation: standard deviation over the seeds; None if there is one seed.
         best: accuracy of the best epoch.
         precision: label precision over the last epochs; None if the true labels are unknown.
@@ -67,7 +67,7 @@ class Curve:
 
     Attributes:
         name: display name.
-        method: as in `Score`.
+        method: name in comparisons.
         mean: (T,) mean over seeds; NaN where it is unknown.
         low: (T,) mean minus one standard deviation; None if there is one seed.
         high: (T,) mean plus one standard deviation; None if there is one seed.
@@ -85,9 +85,9 @@ class Setting:
     """The numbers of a run under one noise setting.
 
     Attributes:
-        noise: as given on the command line.
+        noise: noise setting as given on the command line.
         noise_rate: true share of wrong training labels; None if unknown.
-        scores: of every method.
+        scores: scores of all methods.
         validation: validation accuracy by epoch.
         test: test accuracy by epoch; empty without test data.
         precision: label precision by epoch; empty if the true labels are unknown.
@@ -115,12 +115,12 @@ class RunNumbers:
     """All numbers of a run except those of its label audit.
 
     Attributes:
-        name: of the directory.
-        command: that made the run.
-        config: contents of its configuration.
-        evaluated_on: the part its accuracies refer to, "test" or "valid".
+        name: name of the directory.
+        command: command that made the run.
+        config: contents of `config.json`.
+        evaluated_on: the split that its accuracies refer to, "test" or "valid".
         validation: "clean", "noisy" or "relabelled"; "" if unknown yet.
-        samples: number of samples in each part.
+        samples: number of samples in each split.
         settings: one for each noise setting.
         device_and_time: device and duration; "" if unknown yet.
         left_out: methods that were not compared, with the reason.
@@ -159,10 +159,10 @@ def read_numbers(run: Run) -> RunNumbers:
             samples=result.get("samples", {}),
             settings=settings,
             device_and_time=f"{result['device']}, {_duration(result['seconds'])}" if result else "",
-            left_out=tuple(f"{display_name(one['method'])}: {one['reason']}" for one in result.get("left_out", ())),
+            left_out=tuple(f"{display_name(row['method'])}: {row['reason']}" for row in result.get("left_out", ())),
         )
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise UnreadableData(f"{str(run.path)!r} is not a run of this version of s2e: {problem!r}.") from problem
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UnreadableData(f"{str(run.path)!r} is not a run of this version of s2e: {error!r}.") from error
 
 
 def _duration(seconds: float) -> str:
@@ -185,7 +185,7 @@ def _trained(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) -> 
         test=_curves(rows, curves, "accuracy_test"),
         precision=_curves(rows, curves, "label_precision"),
         keep_rates=_keep_rates(run, config, rows, curves),
-        searches=(search_history(run, config, config["study"], ""),) if config["command"] == "search" else (),
+        searches=(search_history(run, config, result, config["study"]),) if config["command"] == "search" else (),
     )
     return (setting,), evaluated_on
 
@@ -217,18 +217,14 @@ def _curves(rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats], qua
 def _keep_rates(
     run: Run, config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats]
 ) -> tuple[Curve, ...]:
-    """Return R(t): of the run's own method from its schedule, of the baselines from the share they were trained on."""
+    """Return R(t): of the run's method from its schedule, of the baselines from the share they were trained on."""
     method = config["options"]["method"]
-    if not (run.path / SCHEDULE).exists() or not _has_keep_rate(method):
+    if not (run.path / SCHEDULE).exists() or method not in SEARCHABLE:
         return ()
-    own = SEARCHED if config["command"] == "search" else method
-    baselines = [row for row in rows if _method(row) != own and _has_keep_rate(row["method"])]
+    trained = SEARCHED if config["command"] == "search" else method
+    baselines = [row for row in rows if _method(row) != trained and row["method"] in SEARCHABLE]
     schedule = np.array(run.read_json(SCHEDULE)["keep_rates"], dtype=np.float64)
-    return (*_curves(baselines, arrays, "kept"), Curve(display_name(own), own, schedule))
-
-
-def _has_keep_rate(method: str) -> bool:
-    return method in METHODS and Need.SCHEDULE in METHODS[method].needs
+    return (*_curves(baselines, arrays, "kept"), Curve(display_name(trained), trained, schedule))
 
 
 # A comparison
@@ -243,13 +239,13 @@ def _compared(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) ->
     searches = [(search["noise"], search["method"]) for search in result.get("search", ())]
     settings = []
     for noise in config["options"]["noises"]:
-        own = [outcome for outcome in outcomes if outcome.noise == noise]
+        of_noise = [outcome for outcome in outcomes if outcome.noise == noise]
         histories = [
-            search_history(run, config, f"{config['study']}/{noise}/{method}", display_name(method))
+            search_history(run, config, result, f"{config['study']}/{noise}/{method}", display_name(method))
             for searched_noise, method in searches
             if searched_noise == noise
         ]
-        settings.append(_setting(noise, config["noise_rates"].get(noise), own, evaluated_on, histories))
+        settings.append(_setting(noise, config["noise_rates"].get(noise), of_noise, evaluated_on, histories))
     return tuple(settings), evaluated_on
 
 

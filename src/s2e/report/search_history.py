@@ -1,4 +1,4 @@
-"""The history of a search: its trials against their cost, and how the spread of its schedules decreased.
+"""The history of a search: its trials against their cost, and the spread of its schedules over time.
 
 The spread is defined for every sampler: the points of consecutive trials are decoded to schedules, and their standard
 deviation describes the sampler's distribution at that time.
@@ -43,8 +43,8 @@ class FinishedTrial:
     """A finished trial.
 
     Attributes:
-        number: its number in the study.
-        cost: of the search up to and including this trial, in full trainings.
+        number: number in the study.
+        cost: cost of the search up to and including this trial, in full trainings.
         accuracy: last validation accuracy.
         pruned: whether its training was stopped early.
     """
@@ -102,7 +102,7 @@ class SearchHistory:
     Attributes:
         title: name of the searched method in a comparison; "" elsewhere.
         trials: finished trials, in order.
-        selected: number of the trial with the selected schedule; None if none is selected yet.
+        selected: number of the selected trial; None if none is selected yet.
         groups: schedules of consecutive trials, in order.
         problem: why the history is unavailable; "" if it is available.
     """
@@ -126,19 +126,28 @@ class SearchHistory:
         return tuple(self.groups[index] for index in indices)
 
 
-def search_history(run: Run, config: Mapping[str, Any], study: str, title: str) -> SearchHistory:
-    """Read the history of a search from its study; a study that cannot be read gives a history with a problem."""
+def search_history(
+    run: Run, config: Mapping[str, Any], result: Mapping[str, Any], study: str, title: str = ""
+) -> SearchHistory:
+    """Read the history of a search from its study; a study that cannot be read gives a history with a problem.
+
+    Args:
+        run: the run directory.
+        config: its configuration.
+        result: its result; empty for an unfinished run.
+        study: name of the study.
+        title: name of the searched method in a comparison.
+    """
     storage = config.get("storage") or run.storage
     try:
         trials = read_trials(storage, study)
-    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, OSError, ImportError, ValueError) as problem:
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, OSError, ImportError, ValueError) as error:
         shown = sqlalchemy.make_url(storage).render_as_string(hide_password=True) if "://" in storage else storage
-        return SearchHistory(title, problem=f"The study at {shown} could not be read: {first_line(problem)}")
+        return SearchHistory(title, problem=f"The study at {shown} could not be read: {first_line(error)}")
     finished = [trial for trial in trials if trial.state in FINISHED]
     if not finished:
         return SearchHistory(title, problem="No trial has finished yet.")
     options = config["options"]
-    result = run.read_json("result.json") if (run.path / "result.json").exists() else {}
     return SearchHistory(
         title,
         trials=_with_costs(finished, options["epochs"]),
@@ -188,15 +197,15 @@ def _with_costs(trials: Sequence[FrozenTrial], epochs: int) -> tuple[FinishedTri
 
 
 def _groups(trials: Sequence[FrozenTrial], options: Mapping[str, Any]) -> tuple[TrialGroup, ...]:
-    """Split the trials into groups of whole generations; a last group of less than half the size joins the previous."""
+    """Split the trials into groups of whole generations; a last group of less than half the size is merged."""
     family, size = space(options["space"]), int(options["generation_size"])
     per_group = -(-MIN_GROUP_SIZE // size)  # generations
     points = np.array([[trial.params[name] for name in family.names] for trial in trials])  # (n, D)
     schedules = family.decode(points, options["epochs"])  # (n, T)
     generations = np.array([trial.number // size for trial in trials])
-    members = [np.flatnonzero(generations // per_group == group) for group in np.unique(generations // per_group)]
-    if len(members) > 1 and 2 * len(members[-1]) < len(members[-2]):
-        members[-2:] = [np.concatenate(members[-2:])]
+    groups = [np.flatnonzero(generations // per_group == group) for group in np.unique(generations // per_group)]
+    if len(groups) > 1 and 2 * len(groups[-1]) < len(groups[-2]):
+        groups[-2:] = [np.concatenate(groups[-2:])]
     return tuple(
-        TrialGroup(int(generations[own[0]]) + 1, int(generations[own[-1]]) + 1, schedules[own]) for own in members
+        TrialGroup(int(generations[rows[0]]) + 1, int(generations[rows[-1]]) + 1, schedules[rows]) for rows in groups
     )

@@ -14,8 +14,8 @@ def summarise_run(run: RunNumbers, audited: AuditedRun | None) -> tuple[str, ...
     """Summarise the label issues and accuracies of a run; a comparison has a summary for each noise setting.
 
     Args:
-        run: its numbers.
-        audited: its label audit; None if there is none.
+        run: numbers of the run.
+        audited: label audit of the run; None if there is none.
     """
     if run.command == "compare":
         found = tuple(_comparison(run, setting) for setting in run.settings if setting.scores)
@@ -41,14 +41,14 @@ def _labels(audited: AuditedRun | None) -> str:
         return ""
     issues, total = int(audited.audit.issues.sum()), len(audited.ids)
     if not issues:
-        return f"None of the {count(total)} labels is more likely wrong than right."
+        return f"None of the {count(total)} labels is more likely wrong than correct."
     are = "label is" if total == 1 else "labels is" if issues == 1 else "labels are"
     share = percent(issues / total)
     return f"{count(issues)} of {count(total)} {are} probably wrong ({share}){_most_frequent_error(audited)}."
 
 
 def _most_frequent_error(audited: AuditedRun) -> str:
-    """Name the most frequent error; nothing if two are equally frequent."""
+    """Return the most frequent error as text; "" if two are equally frequent."""
     found, names = audited.audit, audited.class_names
     errors = zip(found.suggested[found.issues].tolist(), audited.labels[found.issues].tolist(), strict=True)
     ((suggested, given), frequency), *others = Counter(errors).most_common(2)
@@ -65,36 +65,36 @@ def _classifier(run: RunNumbers) -> str:
     (setting,) = run.settings
     if not setting.scores:
         return ""
-    own = next((score for score in setting.scores if score.searched), setting.scores[-1])
+    main = next((score for score in setting.scores if score.searched), setting.scores[-1])
     schedule = " with the given schedule" if setting.keep_rates else ""
-    how = "with the searched schedule" if own.searched else f"by {own.name}{schedule}"
-    if own.diverged:
+    how = "with the searched schedule" if main.searched else f"by {main.name}{schedule}"
+    if main.diverged:
         return f"The training {how} diverged."
-    others = [score for score in setting.scores if score is not own]
+    others = [score for score in setting.scores if score is not main]
     return (
-        f"The classifier trained {how} {_has(run)} {percent(own.accuracy)}{_of_labels(run)}"
+        f"The classifier trained {how} {_has(run)} {percent(main.accuracy)}{_of_labels(run)}"
         f"{_compared_with(others, setting)}.{_diverged(others, setting)}{_label_quality(run)}"
     )
 
 
 def _comparison(run: RunNumbers, setting: Setting) -> str:
-    """Compare the searched method, or else the best, with the best of the others, Standard and Co-teaching."""
+    """Compare the searched method, or else the best one, with the best of the others, Standard and Co-teaching."""
     best = max(setting.scores, key=lambda score: score.accuracy or 0.0)
-    own = next((score for score in setting.scores if score.searched), best)
+    main = next((score for score in setting.scores if score.searched), best)
     known = [score for score in setting.scores if score.method in ("standard", "coteaching")]
-    rank = _rank(own, setting.scores)
-    others = list(dict.fromkeys(score for score in (known if rank else [best, *known]) if score is not own))
-    seeds = f" (mean of {own.trainings} seeds)" if own.trainings > 1 else ""
+    rank = _rank(main, setting.scores)
+    others = list(dict.fromkeys(score for score in (known if rank else [best, *known]) if score is not main))
+    seeds = f" (mean of {main.trainings} seeds)" if main.trainings > 1 else ""
     best_other = None if rank else best
     return (
-        f"{_capital(setting.title)}: {own.name} {_has(run)} {accuracy(own.accuracy, own.deviation)}{_of_labels(run)}"
+        f"{_capital(setting.title)}: {main.name} {_has(run)} {accuracy(main.accuracy, main.deviation)}{_of_labels(run)}"
         f"{seeds}{f', {rank}' if rank else ''}{_compared_with(others, setting, best_other)}."
         f"{_diverged(others, setting)}{_label_quality(run)}"
     )
 
 
 def _agreement_only(run: RunNumbers) -> bool:
-    """Return whether accuracies are agreement with labels that may be wrong themselves."""
+    """Return whether accuracies are agreement with labels that may be wrong."""
     return run.evaluated_on != "test" and run.validation != "clean"
 
 
@@ -109,7 +109,7 @@ def _of_labels(run: RunNumbers) -> str:
 
 
 def _label_quality(run: RunNumbers) -> str:
-    """Say how reliable the validation labels are."""
+    """Return a sentence on the reliability of the validation labels."""
     if run.evaluated_on == "test":
         return ""
     if run.validation == "clean":
@@ -145,7 +145,7 @@ def _description(score: Score, setting: Setting) -> str:
 
 
 def _rank(score: Score, scores: Sequence[Score]) -> str:
-    """Say that no method has a higher accuracy, as printed; nothing for a single method."""
+    """Return a note that no method has a higher accuracy, as printed; "" if one has, and for a single method."""
     shown = [percent(other.accuracy) for other in scores]
     top = percent(max(other.accuracy or 0.0 for other in scores))
     if len(scores) == 1 or percent(score.accuracy) != top:
