@@ -73,7 +73,7 @@ class BasicSuite(suite.BasicSamplerTestCase):
 
 
 class TestRelaxationSampler(BasicSuite, suite.RelativeSamplerTestCase, suite.SingleOnlySamplerTestCase):
-    """Without a simplex, because the suite's studies have parameters that come and go.
+    """Without a simplex, because parameters of the suite's studies differ between trials.
 
     Generations of two, so that the ten trials of a test make up to four steps.
     """
@@ -340,7 +340,7 @@ def test_pickled_sampler_asks_the_same_points(name: str, space: str, tell: Tell)
         study.add_trials(uninterrupted(name, space, tell).get_trials(deepcopy=False))
     original.sampler = plan.sampler.build(3)
     distributions: dict[str, BaseDistribution] = dict.fromkeys(plan.space.names, UNIT)
-    for _ in range(3):  # the pickle includes the state left by earlier asks
+    for _ in range(3):  # the pickle includes state from earlier asks
         other.sampler = pickle.loads(pickle.dumps(original.sampler))
         assert other.ask(distributions).params == original.ask(distributions).params
 
@@ -348,7 +348,7 @@ def test_pickled_sampler_asks_the_same_points(name: str, space: str, tell: Tell)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Clip non-finite values:UserWarning")
 def test_new_process_asks_the_same_points(tmp_path: Path) -> None:
-    told, asked = 18, 20  # in a generation for which every sampler has left its start-up
+    told, asked = 18, 20  # a generation after the start-up of every sampler
     file = tmp_path / "studies.db"
     for name in EVERY:
         trials = uninterrupted(name, "coteaching", tell_all_outcomes).get_trials(deepcopy=False)

@@ -1,4 +1,4 @@
-"""The paper's convergence claims hold, or fail, as the docstring of the module says."""
+"""The paper's convergence claims hold, or fail, as the docstring of the module states."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_newton_steps_on_a_relaxed_objective_stay_within_the_bound() -> None:
 def test_theorem_1_as_printed_has_a_counterexample() -> None:
     found = counterexample()
     assert min(found.conditions[:2]) >= 0  # the paper's conditions
-    assert found.conditions[2] <= 0  # the one its proof needs
+    assert found.conditions[2] <= 0  # the condition its proof needs
     np.testing.assert_array_equal(found.gradient_norms, 2.0)
 
 

@@ -1,4 +1,4 @@
-"""Figures of the experiments: what is drawn equals what was given."""
+"""Figures of the experiments: the drawn numbers equal the given ones."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_training_rows_have_each_training_once(two: list[SearchedSet]) -> None:
     assert rows == [(space, which, seed) for space in SPACES for which in (0, 1) for seed in (0, 1)]
 
 
-def test_winner_rows_have_single_and_the_space_behind_it(two: list[SearchedSet]) -> None:
+def test_winner_rows_have_single_and_its_space(two: list[SearchedSet]) -> None:
     rows = winner_rows(two)
     assert [(row["space"], row["set"]) for row in rows] == [(space, m) for space in (*SPACES, "single") for m in (0, 1)]
     assert all(row["drawn_in"] == row["space"] for row in rows[:-2])

@@ -91,11 +91,11 @@ def test_expected_improvement_vanishes_where_the_model_is_confident_of_worse():
 def test_target_of_expected_improvement_is_the_best_mean():
     curves = np.repeat(drawn_curves(6), 6, axis=0)  # every curve scored six times
     values = score(curves) + 0.01 * np.random.default_rng(0).normal(size=len(curves))
-    lucky = values.copy()
-    lucky[score(curves).argmin()] -= 0.2
-    model = CurveModel(curves, lucky)
+    noisy = values.copy()
+    noisy[score(curves).argmin()] -= 0.2
+    model = CurveModel(curves, noisy)
     mean, deviation = model.predict(curves)
-    assert lucky.min() < mean.min() - 0.05
+    assert noisy.min() < mean.min() - 0.05
     best = mean.argmin()
     height = deviation[best] / np.sqrt(2 * np.pi)  # the value where the mean is the target
     np.testing.assert_allclose(model.expected_improvement(curves)[best], height)

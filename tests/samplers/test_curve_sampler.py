@@ -139,17 +139,17 @@ def ignored_trials(space):
     ]
 
 
-@pytest.mark.parametrize("told", [0, STARTUP - 1, STARTUP], ids=["first", "start-up", "model"])
-def test_failed_pruned_waiting_infinite_partial_and_outside_trials_are_ignored(told):
-    known = ask_and_tell(new_study(), STARTUP).trials[:told]
-    clutter = ignored_trials(SMALL)
-    plain, cluttered = new_study(), new_study()
-    plain.add_trials([*known, *[optuna.create_trial(state=TrialState.FAIL)] * len(clutter)])  # the same trial number
-    cluttered.add_trials([*known, *clutter])
-    for study in (plain, cluttered):
-        assert len(study.trials) == told + len(clutter)
-    number = told + len(clutter)
-    asked = [asked_by_sampler(study, number) for study in (plain, cluttered)]
+@pytest.mark.parametrize("complete", [0, STARTUP - 1, STARTUP], ids=["first", "start-up", "model"])
+def test_failed_pruned_waiting_infinite_partial_and_outside_trials_are_ignored(complete):
+    known = ask_and_tell(new_study(), STARTUP).trials[:complete]
+    ignored = ignored_trials(SMALL)
+    plain, with_ignored = new_study(), new_study()
+    plain.add_trials([*known, *[optuna.create_trial(state=TrialState.FAIL)] * len(ignored)])  # the same trial number
+    with_ignored.add_trials([*known, *ignored])
+    for study in (plain, with_ignored):
+        assert len(study.trials) == complete + len(ignored)
+    number = complete + len(ignored)
+    asked = [asked_by_sampler(study, number) for study in (plain, with_ignored)]
     assert asked[0] == asked[1]
 
 

@@ -107,7 +107,7 @@ def test_three_points_match_a_case_worked_by_hand():
     np.testing.assert_allclose(found, by_hand, atol=1e-7)
 
 
-def test_each_output_equals_a_process_of_its_own():
+def test_each_output_equals_a_separate_process():
     hyperparameters = HYPERPARAMETERS[2]
     inputs, _ = observed(25, 3)
     unseen, _ = observed(9, 3, seed=1)
@@ -151,7 +151,7 @@ def test_repeated_observations_equal_their_mean_with_less_noise():
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_equal_inputs_without_noise_are_accepted(scale):
-    inputs = np.repeat(observed(4, 2)[0], 25, axis=0)  # K has rank 4 of 100, but for the jitter
+    inputs = np.repeat(observed(4, 2)[0], 25, axis=0)  # without jitter, K has rank 4 of 100
     values = scale * np.repeat([1.0, -1.0, 0.5, 2.0], 25)
     mean, deviation = GaussianProcess(inputs, values, Hyperparameters(scale, np.ones(2), 0.0)).predict(inputs)
     np.testing.assert_allclose(mean, values, rtol=1e-5)
@@ -223,7 +223,7 @@ def test_likelihood_and_its_gradient_equal_scipy_and_finite_differences(count, h
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6 * max(1.0, abs(value)))
 
 
-def test_gradient_is_right_where_jitter_dominates():
+def test_gradient_is_correct_where_jitter_dominates():
     inputs, values = (np.repeat(some, 2, axis=0) for some in observed(5, 2))
     at = np.array([0.3, -0.5, 0.5, -12.0])  # σ² = 4e-11, jitter 2e-8
     _, gradient = negative_log_likelihood(at, inputs, values)

@@ -229,7 +229,7 @@ def test_wrong_arguments_are_refused() -> None:
         RelaxationSampler(seed=-1)
 
 
-def told(study: optuna.Study, *trials: tuple[dict[str, float], FloatDistribution, float]) -> optuna.Study:
+def with_trials(study: optuna.Study, *trials: tuple[dict[str, float], FloatDistribution, float]) -> optuna.Study:
     for params, given, value in trials:
         study.add_trial(optuna.create_trial(params=params, distributions=dict.fromkeys(params, given), value=value))
     return study
@@ -272,10 +272,10 @@ def test_trial_completed_with_another_range_while_sampling_is_ignored() -> None:
     # The space is inferred first; another process may complete trials in between.
     unit = FloatDistribution(0, 1)
     good = [({"x": 0.2}, unit, 1.0), ({"x": 0.8}, unit, 2.0)]
-    plain, cluttered = (optuna.create_study(sampler=RelaxationSampler(generation_size=2)) for _ in range(2))
-    told(plain, *good).add_trials([optuna.create_trial(state=TrialState.FAIL)] * 2)
-    told(cluttered, *good, ({"x": 9.0}, FloatDistribution(0, 10), 0.0), ({"y": 0.1}, unit, 3.0))
+    plain, with_ignored = (optuna.create_study(sampler=RelaxationSampler(generation_size=2)) for _ in range(2))
+    with_trials(plain, *good).add_trials([optuna.create_trial(state=TrialState.FAIL)] * 2)
+    with_trials(with_ignored, *good, ({"x": 9.0}, FloatDistribution(0, 10), 0.0), ({"y": 0.1}, unit, 3.0))
     first, second = (
-        study.sampler.sample_relative(study, new_trial(study), {"x": unit}) for study in (plain, cluttered)
+        study.sampler.sample_relative(study, new_trial(study), {"x": unit}) for study in (plain, with_ignored)
     )
     assert first == second

@@ -51,8 +51,8 @@ def test_nothing_is_measured(device: str, sizes: tuple[int, ...], monkeypatch: p
 def test_on_a_gpu_the_measurement_decides(
     seconds: dict[int, float], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared, kinds, sizes = task(blobs(), Coteaching(), device=torch.device("cuda")), [member()], (6, 8, 12)
+    shared, templates, sizes = task(blobs(), Coteaching(), device=torch.device("cuda")), [member()], (6, 8, 12)
     given: list[object] = []
     monkeypatch.setattr(generation_size, "step_seconds", lambda *arguments: given.append(arguments) or seconds)
-    assert choose_generation_size(shared, kinds, sizes) == expected
-    assert given == [(shared, kinds, sizes)]
+    assert choose_generation_size(shared, templates, sizes) == expected
+    assert given == [(shared, templates, sizes)]

@@ -53,7 +53,7 @@ from small_tasks import blobs, small_mlp
 # One search
 
 
-def test_study_holds_the_requested_trials_all_complete() -> None:
+def test_study_has_the_requested_trials_all_complete() -> None:
     study = make_study()
     search_schedule(make_task(Coteaching()), make_plan(trials=2 * K + 1), study)
     assert [trial.number for trial in study.trials] == list(range(2 * K + 1))
@@ -151,7 +151,7 @@ def test_plan_without_trials_or_points_is_refused(name: str) -> None:
         replace(make_plan(), **{name: 0})
 
 
-# What a trial holds
+# Contents of a trial
 
 
 def searched_with_two(*evaluated: str, stopped_after: int | None = None, diverged: bool = False) -> optuna.Study:
@@ -171,7 +171,7 @@ def searched_with_two(*evaluated: str, stopped_after: int | None = None, diverge
     return study
 
 
-def test_trial_holds_its_accuracy_on_every_evaluated_data_set() -> None:
+def test_trial_has_its_accuracy_on_every_evaluated_data_set() -> None:
     for member, trial in enumerate(searched_with_two("test", VALIDATION).trials):
         names = ["accuracy_test", "validation_accuracy"]
         assert list(trial.user_attrs) == names
@@ -186,7 +186,7 @@ def test_points_and_scores_do_not_depend_on_other_data_sets() -> None:
     assert [(t.params, t.values) for t in alone.trials] == [(t.params, t.values) for t in both.trials]
 
 
-def test_stopped_trial_holds_the_epochs_it_was_trained_for() -> None:
+def test_stopped_trial_has_the_epochs_it_was_trained_for() -> None:
     trials = searched_with_two(VALIDATION, "test", stopped_after=5).trials
     assert [trial.state == TrialState.PRUNED for trial in trials] == [False, True, False]
     for name in ("validation_accuracy", "accuracy_test"):
@@ -320,9 +320,7 @@ def alone() -> Alone:
     return found, [trial_records(search.study) for search in searches]
 
 
-def test_searches_together_find_what_each_finds_alone_in_one_population(
-    alone: Alone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_searches_in_one_population_equal_searches_alone(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     call_before_search_training(lambda _, members: sizes.append(len(members)), monkeypatch)
     progress: list[GenerationFinished] = []

@@ -147,7 +147,7 @@ def stored_trials(path: Path) -> list[FrozenTrial]:
 
 
 @pytest.mark.parametrize("outcome", [{"values": 0.25}, {"state": TrialState.PRUNED}, {"state": TrialState.FAIL}])
-def test_remembered_trials_equal_stored_trials(tmp_path: Path, outcome: dict[str, Any]) -> None:
+def test_cached_trials_equal_stored_trials(tmp_path: Path, outcome: dict[str, Any]) -> None:
     path = tmp_path / "study.db"
     study = make_study(path)
     for trial in ask(study, make_plan("random"), 3):

@@ -49,20 +49,20 @@ def test_plan_has_the_learning_rate_and_the_seed() -> None:
 
 
 def test_objects_are_accepted() -> None:
-    family, sampler = CoteachingSpace(), optuna.samplers.RandomSampler()
-    plan = plan_search(SearchSpec(family, sampler), TRAINING, 0)
-    assert plan.space is family
+    space, sampler = CoteachingSpace(), optuna.samplers.RandomSampler()
+    plan = plan_search(SearchSpec(space, sampler), TRAINING, 0)
+    assert plan.space is space
     assert plan.sampler.build(3) is sampler
 
 
 def test_bad_names_and_numbers_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"family": "nowhere"}, "`space` must be one of"),
+        ({"space": "nowhere"}, "`space` must be one of"),
         ({"sampler": "moon"}, "`sampler` must be one of"),
         ({"sampler": 3}, "`sampler` must be the name of a sampler or"),
         ({"trials": 0, "generation_size": 0}, "`trials` must be .*`generation_size` must be"),
     ]
     for changes, message in cases:
-        given = {"family": "s2e", "sampler": "random", "epochs": 5, "trials": 4, "generation_size": 2, **changes}
+        given = {"space": "s2e", "sampler": "random", "epochs": 5, "trials": 4, "generation_size": 2, **changes}
         with pytest.raises(InvalidInput, match=message):
             SearchPlan.named(**given)

@@ -235,7 +235,7 @@ def add_trials(study: optuna.Study, plan: SearchPlan, epochs: Sequence[int]) -> 
     ("budget", "epochs", "asked"),
     [
         (8, [27, 27, 1, 1, 1, 1], 6),  # 8 - 2.15 are left: a whole generation
-        (3, [27, 27, 1, 1, 1, 1], 1),  # 0.85 of a training pays for one more
+        (3, [27, 27, 1, 1, 1, 1], 1),  # 0.85 of a training is left: one more
         (4, [27, 1, 1], 3),  # 2.93 are left, and half of the generation
         (3, [27, 27, 9, 9, 9], 0),  # exactly 3
     ],
@@ -329,7 +329,7 @@ def test_threads_and_chunks_stop_the_same_trials(threads: int, chunk: int | None
     assert trial_records(study) == trial_records(searched[0])
 
 
-def test_pruned_search_finds_the_same_with_others_as_alone() -> None:
+def test_pruned_search_together_with_others_equals_it_alone() -> None:
     def searches() -> list[Search]:
         return [
             Search(hyperband_plan(3, epochs=SHORT, sampler="random"), make_study(name="a")),
@@ -357,15 +357,15 @@ def test_killed_search_with_pruning_has_the_same_trials(tmp_path: Path, monkeypa
     assert {trial.state for trial in whole.trials} == {TrialState.PRUNED, TrialState.COMPLETE}
     tells, tell = 0, optuna.Study.tell
 
-    def tell_then_die(study: optuna.Study, *told: Any, **named: Any) -> FrozenTrial:
+    def tell_then_kill(study: optuna.Study, *args: Any, **named: Any) -> FrozenTrial:
         nonlocal tells
         tells += 1
-        result = tell(study, *told, **named)
+        result = tell(study, *args, **named)
         if tells % every == 0:
             raise Killed
         return result
 
-    monkeypatch.setattr(optuna.Study, "tell", tell_then_die)
+    monkeypatch.setattr(optuna.Study, "tell", tell_then_kill)
     for _ in range(len(whole.trials) // every + 1):
         try:
             run_generations(train, EPOCHS, [Search(plan, make_study(tmp_path / "study.db"))])

@@ -1,4 +1,4 @@
-"""A search that is killed and continued has the trials it would have had."""
+"""A search that is killed and continued has the same trials as one that is not."""
 
 from __future__ import annotations
 

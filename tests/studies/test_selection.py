@@ -1,4 +1,4 @@
-"""Which trial is the best: by a model of all trials, or by its own error."""
+"""Selection of the best trial, by a model of all trials or by its own error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOOD = [(0.50 + 0.002 * step, 0.3, 0.4) for step in range(6)]
 BAD = [(0.10 + 0.002 * step, 0.3, 0.4) for step in range(6)]
 """Points with similar curves: about half of the samples is dropped, or about a tenth."""
 GOOD_ERRORS = [0.21, 0.20, 0.22, 0.21, 0.20, 0.21]
-BAD_ERRORS = [0.40, 0.41, 0.40, 0.18, 0.42, 0.39]  # with one lucky training
+BAD_ERRORS = [0.40, 0.41, 0.40, 0.18, 0.42, 0.39]  # one is low by chance
 
 
 def study_of(
@@ -40,7 +40,7 @@ def study_of(
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_lucky_trial_among_bad_neighbours_is_the_best_only_of_few(missing: int) -> None:
+def test_outlier_among_bad_neighbours_is_the_best_only_of_few(missing: int) -> None:
     points, errors = BAD + GOOD[missing:], BAD_ERRORS + GOOD_ERRORS[missing:]
     study = study_of(points, errors)
     found = best_trial(study, SPACE, EPOCHS)

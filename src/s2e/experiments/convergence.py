@@ -5,7 +5,7 @@ where the exponents (p, q, r) are laid out as θ is and M(θ) = e^{A(θ+k) − A
 So for every polynomial f, J(θ) = E_θ[f] is a sum of such M, and the expectations in ∇J and in Proposition 1 have a
 closed form: E_θ[k s] = M · E_{θ+k}[s] = M d with d = ∇A(θ+k) − ∇A(θ), and E_θ[k s sᵀ] = M (F(θ+k) + d dᵀ).
 
-**Assumption 2 cannot hold here.** It asks J to be coercive, J(θ) → ∞ as ‖θ‖ → ∞; but inf f ≤ E_θ[f] ≤ sup f, and a
+**Assumption 2 cannot hold here.** It requires J to be coercive, J(θ) → ∞ as ‖θ‖ → ∞; but inf f ≤ E_θ[f] ≤ sup f, and a
 validation error is bounded, hence so is J. The infimum over all Betas is a point mass, reached only as θ → ∞. The
 purpose of the assumption, a bounded sequence with a limit point, is achieved instead by keeping θ in [1, θ_max]; but a
 limit point on that boundary need not have a small gradient. The examples below have an interior minimum only because

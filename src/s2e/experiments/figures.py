@@ -1,4 +1,4 @@
-"""Figures of the experiments: the schedules found in each space, and the error each sampler has found by trainings."""
+"""Figures of the experiments: schedules found in each space, and errors found by each sampler against trainings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def schedule_curves(found: BestTrials, single: Mapping[str, str], noises: Sequen
 
     Args:
         found: the best trials of the set.
-        single: which space Single stands for, by noise setting.
+        single: the space chosen for Single, by noise setting.
         noises: noise settings.
     """
     return [

@@ -1,4 +1,4 @@
-"""Incumbent curves: the smallest error that a search has found, by full trainings spent, and means over repeats.
+"""Incumbent curves: the smallest error found by a search against full trainings spent, and means over repeats.
 
 Letters: n trials of a search, B full trainings spent, R repeats.
 """

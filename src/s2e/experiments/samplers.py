@@ -1,6 +1,6 @@
-"""Samplers compared: the smallest validation error each has found by full trainings spent, over many repeats.
+"""Comparison of samplers: the smallest validation error found against full trainings spent, over many repeats.
 
-On the schedule table a search takes about a second, so that hundreds of repeats are affordable. On data every training
+On the schedule table a search takes about a second, so that hundreds of repeats are feasible. On data every training
 is real; the generations of all searches are trained as one population.
 """
 
@@ -62,7 +62,7 @@ def compare_samplers(
     if not samplers or len(set(samplers)) < len(samplers):
         raise InvalidInput(f"`samplers` must name each sampler once, but got {', '.join(samplers) or 'none'}.")
     for sampler in samplers:
-        plan_of(options, sampler, 0, options.training.epochs)  # raises on bad options
+        plan_of(options, sampler, 0, options.training.epochs)  # raises if the options are invalid
     session = Session("reproduce searchers", options, location, resume=resume)
     on_table = options.on == TABLE or options.on.startswith(f"{TABLE}:")
     return _compare_on_table(session, listener) if on_table else _compare_on_data(session, listener)
@@ -75,7 +75,7 @@ def sampler_names(options: SamplersOptions) -> tuple[str, ...]:
 
 def budget_of(options: SamplersOptions, sampler: str) -> int:
     """Return B, the full trainings that a sampler may spend."""
-    return options.random_trials if sampler == "random" else options.search.trials or 0  # not None: options check it
+    return options.random_trials if sampler == "random" else options.search.trials or 0  # the options check it
 
 
 def plan_of(options: SamplersOptions, sampler: str, repeat: int, epochs: int) -> SearchPlan:
@@ -99,7 +99,7 @@ def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListe
     fingerprint = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     with session.start({"data_fingerprint": fingerprint, "table": dict(table.about)}) as run:
         with ProcessPoolExecutor(jobs, initializer=_start_process, initargs=(surrogates,)) as pool:
-            for sampler in sampler_names(options):  # finished samplers survive an interruption
+            for sampler in sampler_names(options):  # samplers already finished are kept after an interruption
                 if (run.path / _file(sampler)).exists():
                     continue
                 searches = product([options], [sampler], noises, range(options.repeats))
@@ -133,7 +133,7 @@ _SURROGATES: dict[str, TableSurrogate] = {}
 def _start_process(surrogates: dict[str, TableSurrogate]) -> None:
     _SURROGATES.update(surrogates)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    threadpool_limits(1)  # one process for each core: more threads would compete
+    threadpool_limits(1)  # there is one process for each core
     torch.set_num_threads(1)
 
 
@@ -153,7 +153,7 @@ def _search_on_table(search: tuple[SamplersOptions, str, str, int]) -> Incumbent
 
 
 def _compare_on_data(session: Session[SamplersOptions], listener: ProgressListener) -> Run:
-    """Search on data, all searches side by side."""
+    """Search on data, all searches together."""
     options = session.options
     noises = options.noises or PAPER_NOISES
     inputs = shared_inputs(

@@ -4,7 +4,7 @@ A set is one random search of every space under every noise setting. Sets differ
 weights; they share the noisy labels, the split and the order of the batches.
 
 Two kinds of accuracies are reported. Those of the final trainings belong to the schedule found in a space, trained from
-fresh seeds. Those of the winners belong to the very training with the best validation accuracy in the search.
+fresh seeds. Those of the winners belong to the training itself that had the best validation accuracy in the search.
 
 Letters: M sets.
 """
@@ -25,7 +25,7 @@ from s2e.studies import DIVERGED, BestTrial, accuracy_attribute, lowest_error_tr
 from s2e.workflows import TEST, Outcome, result_rows, summarise
 
 SINGLE = "single"
-"""Stands for the best of the spaces with one basis function."""
+"""Name of the best of the spaces with one basis function."""
 
 TITLES = {"coteaching": "Co-teaching", SINGLE: "Single", "rbf": "RBF", "mlp": "MLP", "s2e": "S2E"}
 """Display names of the spaces in the paper's table, in its order."""
@@ -45,7 +45,7 @@ class Winner:
     """The training with the best validation accuracy of a search.
 
     Attributes:
-        space: the space it was drawn in.
+        space: the space from which it was drawn.
         trial: its number in the study.
         validation_accuracy: mean over the last epochs and the member's networks, by which it was chosen.
         test_accuracy: its test accuracies, by `LAST` and `BEST`.
@@ -70,7 +70,7 @@ Winners = Mapping[tuple[str, str], Winner]
 
 
 def winner_of(study: optuna.Study, space: str) -> Winner:
-    """Choose the winner of a study by validation; its accuracy over the last epochs is 0 if it diverged."""
+    """Return the winner of a study, chosen by validation; its accuracy over the last epochs is 0 if it diverged."""
     trial = lowest_error_trial(study)
     accuracy = np.array(trial.user_attrs[accuracy_attribute(TEST)])  # (T,)
     last = 0.0 if DIVERGED in trial.user_attrs else float(accuracy[-LAST_EPOCHS:].mean())
@@ -78,7 +78,7 @@ def winner_of(study: optuna.Study, space: str) -> Winner:
 
 
 def single_spaces(found: BestTrials | Winners) -> dict[str, str]:
-    """Return the space that Single stands for, by noise setting: the best by validation, the first of equals."""
+    """Return the space chosen for Single, by noise setting: the best by validation, the first of equals."""
     singles = [space for space in SPACES if space.startswith(SINGLE)]
     return {
         noise: max(singles, key=lambda space: found[noise, space].validation_accuracy)
@@ -102,12 +102,12 @@ class SearchedSet:
 
     @cached_property
     def single(self) -> dict[str, str]:
-        """The space that Single stands for among the best trials of this set, by noise setting."""
+        """The space chosen for Single among the best trials of this set, by noise setting."""
         return single_spaces(self.found)
 
     @cached_property
     def single_winners(self) -> dict[str, str]:
-        """The space that Single stands for among the winners of this set, by noise setting."""
+        """The space chosen for Single among the winners of this set, by noise setting."""
         return single_spaces(self.winners)
 
     @cached_property
@@ -117,11 +117,11 @@ class SearchedSet:
         return [*self.outcomes, *(replace(outcome, method=SINGLE) for outcome in chosen)]
 
     def found_in(self, noise: str, space: str) -> BestTrial:
-        """Return the best trial in a space, or in the space that Single stands for."""
+        """Return the best trial in a space, or in the space chosen for Single."""
         return self.found[noise, self.single[noise] if space == SINGLE else space]
 
     def winner_in(self, noise: str, space: str) -> Winner:
-        """Return the winner in a space, or in the space that Single stands for among the winners."""
+        """Return the winner in a space, or in the space chosen for Single among the winners."""
         return self.winners[noise, self.single_winners[noise] if space == SINGLE else space]
 
     def last(self, noise: str, space: str) -> float:
@@ -140,7 +140,7 @@ def training_rows(sets: Sequence[SearchedSet]) -> list[dict[str, Any]]:
 
 
 def winner_rows(sets: Sequence[SearchedSet]) -> list[dict[str, Any]]:
-    """Return one row for each winner, by noise setting and space, then set; `drawn_in` is the space behind Single."""
+    """Return one row for each winner, by noise setting and space, then set; Single has its space in `drawn_in`."""
     return [
         {"noise": noise, "space": space, "set": index, **each.winner_in(noise, space).row()}
         for noise in sets[0].single

@@ -4,7 +4,7 @@ draw the same numbers in every space → train them under every noise setting �
 train the chosen schedules from fresh seeds → test
 
 This gives two accuracies. The winner of a space is the training with the best validation accuracy; its own test
-accuracy is what the paper reports. It belongs to a single training, and the best of many is a lucky one: under pair
+accuracy is what the paper reports. It belongs to a single training, and the best of many is partly chance: under pair
 noise a training may or may not converge to wrong classes, whatever its schedule. The other accuracy is of fresh
 trainings with the schedule found, and measures that schedule. The test accuracy of every training of the search is
 recorded next to its validation accuracy; no sampler and no choice uses it.
@@ -13,7 +13,7 @@ All spaces share the noisy labels, the initial weights, the order of the batches
 which are also the same under every noise setting: spaces differ only in the curves that the numbers decode to. "Single"
 is the best of the four spaces with one basis function, by validation; each of the four has `draws` draws.
 
-One set of draws is subject to chance. The whole search can be repeated with independent sets, with other uniform
+One set of draws depends on chance. The whole search can be repeated with independent sets, with other uniform
 numbers and other initial weights on the same noisy labels. All sets are trained together.
 
 Letters: N samples.
@@ -68,7 +68,7 @@ def compare_spaces(
     if test is None:
         raise InvalidInput(f"`data` must come with a test part, but {options.data} has none.")
     train, valid = inputs.task.train, inputs.task.evaluate[VALIDATION]
-    task = replace(inputs.task, evaluate={VALIDATION: valid, TEST: test})  # test: recorded, used by no choice
+    task = replace(inputs.task, evaluate={VALIDATION: valid, TEST: test})  # test: recorded, never used for a choice
     noisy = {noise: replace(train, labels=labels) for noise, labels in inputs.labels.items()}
     noise_rates = {noise: achieved_rate(data) for noise, data in noisy.items()}
     about = {
@@ -148,7 +148,7 @@ def _train_and_test(
 ) -> list[list[Outcome]]:
     """Train the schedules found from fresh seeds and with fresh batches, test them, and return the outcomes by set.
 
-    Stored trainings are numbered through all sets: the number is set · seeds + seed.
+    Stored trainings are numbered across sets: the number is set · seeds + seed.
     """
     fresh = [derive(seed_of_set(options.seed, index), "final") for index in range(options.sets)]
     task = replace(task, seed=derive(fresh[0], "batches"))

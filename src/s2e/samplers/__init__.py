@@ -1,7 +1,7 @@
 """Samplers choose the next points: the paper's steps, the curve model, Optuna's samplers, and any sampler object.
 
 The samplers of this package keep no state: the next point is a function of their arguments and of the study's finished
-trials, so a killed search continues from its storage with the point it would have asked.
+trials, so a killed search continues from its storage with the same next point.
 """
 
 from s2e.samplers.curve_model import CurveModel, landmarks

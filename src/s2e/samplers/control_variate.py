@@ -22,7 +22,7 @@ from s2e.schedules import Space, check_epochs
 from s2e.seeds import derive
 
 SEED = 0
-"""Seed of the virtual draws in every search: θ must follow from the trials alone, but each trial's sampler has its own
+"""Seed of the virtual draws in every search: θ is a function of the trials only, but each trial's sampler has its own
 seed."""
 
 
@@ -42,7 +42,7 @@ class CurveControl:
     Args:
         space: decodes points into curves; its coordinates are parameters of the study, floats in [0, 1]. Steps are
             cached by this object: give all samplers of a search the same one.
-        epochs: T, of the scored trainings.
+        epochs: T, epochs of the scored trainings.
         startup: complete trials needed to fit a model.
         draws: V, virtual points over which the model is averaged.
     """
@@ -65,9 +65,9 @@ class CurveControl:
         """Return the predictions of a model of `earlier` trials, or None while there are too few of them.
 
         Args:
-            state: distribution that the generation was drawn from.
-            names: of the coordinates.
-            points: (K, D) of the generation.
+            state: distribution from which the generation was drawn.
+            names: names of the coordinates.
+            points: (K, D) points of the generation.
             generation: its number; seeds the virtual draws.
             earlier: trials of the earlier generations.
         """
@@ -76,10 +76,10 @@ class CurveControl:
         model = CurveModel(self._curves(names, earlier.points), np.array(earlier.values))
         generator = np.random.default_rng(derive(SEED, "virtual", generation))
         draws = sample(state.theta, state.layout, self.draws, generator)  # (V, D)
-        at_points, at_draws = (model.predict(self._curves(names, some))[0] for some in (points, draws))
+        at_points, at_draws = (model.predict(self._curves(names, each))[0] for each in (points, draws))
         return Control(at_points, draws, at_draws)
 
     def _curves(self, names: Sequence[str], points: ArrayLike) -> Array:
-        """Keep rates (n, F) at the landmarks, of points (n, D)."""
+        """Return the keep rates (n, F) of points (n, D) at the landmarks."""
         order = [names.index(name) for name in self.space.names]
         return self.space.decode(np.asarray(points)[:, order], self.epochs, at=landmarks(self.epochs))

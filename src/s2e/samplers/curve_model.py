@@ -25,11 +25,11 @@ LANDMARKS = 6
 """Number of landmarks in equal ratios, and again at equal distances."""
 
 PRIOR = Prior(length=(-0.5, 0.7))
-"""Scores change over about half of the range of a keep rate, with room for shorter and longer scales at each epoch."""
+"""Scores change over about half of the range of a keep rate; the length scale may differ at each epoch."""
 
 
 def landmarks(epochs: int, each: int = LANDMARKS) -> NDArray[np.int64]:
-    """Epochs at which curves are compared, (F,), F ≤ 2 · each: dense early, where curves differ most."""
+    """Return the epochs at which curves are compared, (F,), F ≤ 2 · each: dense early, where curves differ most."""
     last = max(1, epochs - 1)
     chosen = np.concatenate([np.geomspace(1, last, each), np.linspace(max(1, epochs / 5), last, each)])
     return np.unique(np.round(chosen).astype(np.int64)).clip(max=epochs - 1)
@@ -63,7 +63,7 @@ class CurveModel:
     def predict(self, curves: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the expected score of each curve, (n,) and (n,).
 
-        The deviation does not include the noise of a single training, from which nothing can be gained.
+        The deviation does not include the noise of a single training, which a better schedule does not change.
         """
         mean, deviation = self._process.predict(curves)
         return self._mean + self._deviation * mean, self._deviation * deviation
@@ -71,7 +71,7 @@ class CurveModel:
     def expected_improvement(self, curves: Floats) -> Floats:
         """Return the expected improvement of each curve over the best score, (n,).
 
-        The best score is the smallest mean over the scored curves, so a lucky score does not become the target.
+        The best score is the smallest mean over the scored curves: a measured score may be low by chance.
         """
         best = self.predict(self._curves)[0].min()
         mean, deviation = self.predict(curves)
@@ -84,5 +84,5 @@ class CurveModel:
 
 @lru_cache(maxsize=256)
 def _fit(curves: bytes, values: bytes, landmarks: int) -> Hyperparameters:
-    """Fit once for all asks of a generation, which see the same complete trials."""
+    """Fit once for all points of a generation, which are asked with the same complete trials."""
     return fit_hyperparameters(np.frombuffer(curves).reshape(-1, landmarks), np.frombuffer(values), PRIOR)

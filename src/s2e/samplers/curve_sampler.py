@@ -32,16 +32,16 @@ STARTUP_CANDIDATES = 400
 class CurveSampler(BaseSampler):
     """Models the score as a function of the decoded curve and asks where the expected improvement is largest.
 
-    The first trial is the most typical of many draws; the next ones are draws whose curves are far from those before
-    them. After the start-up, the expected improvement under a Gaussian process over the curves of all complete trials
+    The first trial is the most typical of many draws; the next ones are draws whose curves are far from all earlier
+    ones. After the start-up, the expected improvement under a Gaussian process over the curves of all complete trials
     is maximised over a few candidates: uniform draws, and neighbours of the points with the best predictions. Running
-    trials count as scored as predicted, so that the points of one generation differ. The sampler keeps no state: the
-    next point follows from the study and the arguments.
+    trials are assumed to score as predicted, so that the points of one generation differ. The sampler keeps no state:
+    the next point is a function of the study and the arguments.
 
     Args:
         space: decodes points into curves; its coordinates are the parameters of the study, floats in [0, 1].
-        epochs: T, of the scored trainings.
-        seed: of this trial's draws.
+        epochs: T, epochs of the scored trainings.
+        seed: seed of the draws.
         startup: complete trials needed to fit a model.
     """
 

@@ -45,8 +45,8 @@ def sampler_spec(sampler: str | BaseSampler, space: Space, epochs: int, generati
     Args:
         sampler: a name of `SAMPLERS`, or a sampler object, which is used for every trial. The random state of an object
             is not restored when a search is resumed.
-        space: of the schedules.
-        epochs: T, of the schedules.
+        space: space of the schedules.
+        epochs: T, epochs of the schedules.
         generation_size: K, points asked together.
     """
     if isinstance(sampler, BaseSampler):
@@ -71,7 +71,7 @@ def _relaxation(step: str, *, curve_control: bool = False) -> Callable[[Space, i
                 step=step, generation_size=generation_size, simplex=space.simplex, seed=seed, control=control
             )
 
-        build(0)  # raises on bad arguments
+        build(0)  # raises if the arguments are invalid
         return SamplerSpec(build)
 
     return spec

@@ -3,7 +3,7 @@
 The search minimises J(θ) = E[f̄(x)], x ~ p_θ (paper, eq. 6), instead of f̄ itself, so that a derivative exists. Here p_θ
 is a Dirichlet on the weights α of a simplex times independent Betas on the coordinates β of a box; θ = 1 is uniform.
 
-Notation and shapes (`...` stands for leading batch dimensions, which every function accepts):
+Notation and shapes (`...` are leading batch dimensions, which every function accepts):
 
 =============  ============  =========================================================================================
 `layout`                     number of coordinates that are simplex weights (s = 0 or s ≥ 2) and that are boxed (m)
@@ -233,7 +233,7 @@ def estimate(
 
 
 def _checked(state: State, points: ArrayLike, values: ArrayLike, control: Control | None = None) -> tuple[Array, Array]:
-    """Return points (..., K, D) and values (..., K) as arrays; refuse other shapes and values that are not finite."""
+    """Return points (..., K, D) and values (..., K) as arrays; raise `InvalidInput` if they are invalid."""
     u, f = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if f.ndim == 0 or u.shape != (*f.shape, state.layout.dimensions):
         raise InvalidInput(

@@ -24,7 +24,7 @@ from s2e.samplers.study_view import check_single_objective, complete_trials, par
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The distribution that one generation is drawn from, and the parameters of its coordinates, in order."""
+    """The distribution of one generation, and the names of the parameters that are its coordinates, in order."""
 
     names: tuple[str, ...]
     state: State
@@ -39,20 +39,20 @@ class RelaxationSampler(BaseSampler):
     added, asked by another sampler or before the last generation was told) count as if drawn from p_θ.
 
     Every coordinate of a trial is a function of one uniform number, fixed by the seed, the trial's number and the
-    parameter's name. While θ = 1, and for parameters that some complete trial lacks, that number is the coordinate.
+    parameter's name. While θ = 1, and for parameters that some complete trial lacks, this number is the coordinate.
 
     Args:
-        step: How θ moves: "newton" (the paper's), "natural" or "gradient".
-        generation_size: K, trials of one generation.
-        simplex: Names of the float parameters that are simplex weights, none or at least two; `relaxation.weights`
+        step: how θ moves: "newton" (the paper's), "natural" or "gradient".
+        generation_size: K, trials in a generation.
+        simplex: names of the float parameters that are simplex weights, none or at least two; `relaxation.weights`
             turns them into weights. Every complete trial must have all of them, because a subset of a simplex has
             another Dirichlet distribution. Every other float without log or step has a Beta distribution over its
             range; log, stepped, integer and categorical parameters are sampled independently and uniformly.
-        seed: Non-negative; samplers with equal arguments ask equal points of equal studies.
-        settings: Constants of the step.
-        control: Models the values over the decoded curves and reduces the variance of a step. It is fitted to the
-            generations before the step's own; while they are too few, and without a control, the step is the plain
-            one. Every complete trial must have all coordinates of its space, as floats in [0, 1].
+        seed: non-negative; samplers with equal arguments return equal points for equal studies.
+        settings: constants of the step.
+        control: models the values over the decoded curves and reduces the variance of a step. It is fitted to all
+            earlier generations; while they have too few trials, and without a control, the step is the plain one.
+            Every complete trial must have all coordinates of its space, as floats in [0, 1].
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class RelaxationSampler(BaseSampler):
         return {name: plain[name] for name in [*self.simplex, *sorted(plain.keys() - set(self.simplex))]}
 
     def _snapshot(self, study: Study, space: Mapping[str, FloatDistribution], generation: int) -> Snapshot:
-        """Return θ = 1 after one step for every generation before the given one."""
+        """Return the distribution after one step from θ = 1 for every earlier generation."""
         sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         state = State.uniform(Layout(simplex=len(self.simplex), boxed=len(space) - len(self.simplex)))
         usable = [trial for trial in complete_trials(study) if _is_usable(trial, space)]
@@ -156,7 +156,7 @@ class RelaxationSampler(BaseSampler):
     def _after_step(
         self, state: State, names: tuple[str, ...], generation: int, observed: Observations, earlier: Observations
     ) -> State:
-        """Return the state after the step of one generation, given those of all earlier generations."""
+        """Return the state after the step of one generation, given the trials of all earlier generations."""
         if self.control is None:
             return advance(state, observed.points, observed.values, step=self.step, settings=self.settings)
         theta = _controlled_step(

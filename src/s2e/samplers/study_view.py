@@ -1,4 +1,4 @@
-"""What the samplers of this package read from a study, and how they draw independent parameters."""
+"""Reading studies and drawing independent parameters, for the samplers of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from s2e.errors import InvalidInput
 
 
 def check_single_objective(study: Study) -> None:
-    """Refuse a study with several objectives."""
+    """Raise `InvalidInput` if a study has several objectives."""
     if len(study.directions) > 1:
         raise InvalidInput(
             f"`study` must have one objective, but got {len(study.directions)}: combine them or choose one."

@@ -1,4 +1,4 @@
-"""Searching a schedule: the generation loop over an Optuna study, with its plan, storage, pruning and selection."""
+"""Schedule search: the generation loop over an Optuna study, with its plan, storage, pruning and selection."""
 
 from s2e.studies.generation_size import SIZES, choose_generation_size
 from s2e.studies.loop import GenerationFinished, OnGeneration, Stop, epochs_left, run_generations, search_schedules

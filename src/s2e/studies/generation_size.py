@@ -1,8 +1,8 @@
-"""How many points a generation has: K as given, or chosen from a short measurement of this device, network and data.
+"""The number of points in a generation, chosen from a short measurement on this device, network and data.
 
-A GPU that a few members do not fill trains more of them in nearly the same time, so a larger generation is nearly free.
-How much larger depends on the device, the network and the batch, and is measured. On a CPU every member costs its full
-time: nothing is measured there, and K is the smallest candidate.
+A GPU that is not fully used by a few members trains more of them in nearly the same time, up to a number that depends
+on the device, the network and the batch, and is measured. On a CPU the time is proportional to the members: nothing is
+measured, and K is the smallest candidate.
 
 Letters: K points in a generation, P members in a population.
 """
@@ -19,31 +19,31 @@ SIZES = (6, 8, 12, 16, 24, 32)
 With larger ones, ten generations would have more trials than the curve model fits quickly: asking would take longer
 than training.
 """
-FEWEST_GENERATIONS = 5
-"""Generations there must be at least where the number of trials is given: a search learns between generations."""
-SMALLEST = 2
-"""The smallest generation: the paper's steps compare the points of one generation."""
+MIN_GENERATIONS = 5
+"""Minimum number of generations if the number of trials is given: samplers use the scores of earlier generations."""
+MIN_SIZE = 2
+"""Minimum size: the paper's steps compare the points of one generation."""
 
 
 def candidate_sizes(trials: int | None) -> tuple[int, ...]:
-    """Return the sizes to choose from; where the number of trials is given, at most a fifth of them."""
+    """Return the sizes to choose from, at most a fifth of the number of trials if that is given."""
     if trials is None:
         return SIZES
-    most = max(SMALLEST, trials // FEWEST_GENERATIONS)
-    return tuple(sorted({min(size, most) for size in SIZES}))
+    largest = max(MIN_SIZE, trials // MIN_GENERATIONS)
+    return tuple(sorted({min(size, largest) for size in SIZES}))
 
 
-def choose_generation_size(task: Task, kinds: Sequence[Member], sizes: Sequence[int]) -> int:
+def choose_generation_size(task: Task, templates: Sequence[Member], sizes: Sequence[int]) -> int:
     """Return the largest size whose training step takes little longer than that of the smallest.
 
     Args:
-        task: what is trained.
-        kinds: one member of each search that is trained in the same population; each search has K such members.
+        task: settings shared by all members.
+        templates: one member of each search in the population; each search has K copies of its template.
         sizes: candidates, the smallest first.
     """
     if task.device.type != "cuda" or len(sizes) == 1:
         return sizes[0]
-    seconds = step_seconds(task, kinds, sizes)
+    seconds = step_seconds(task, templates, sizes)
     return largest_affordable(seconds) if seconds else sizes[0]
 
 

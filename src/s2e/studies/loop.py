@@ -1,7 +1,7 @@
-"""Searching the schedule: THE generation loop. Ask K points, train them as one population, tell their scores.
+"""The generation loop: ask K points, train them as one population, tell their scores.
 
 The study is the only state. Every trial is asked by a sampler built from (seed, trial number) and written to the study
-atomically. Whenever a process is killed, opening the study again continues the search where it was.
+atomically. If the process is killed, the search can be continued by opening the study again.
 
 Letters: K points in a generation, D dimensions of the space, T epochs, P members of all searches.
 """
@@ -56,7 +56,7 @@ class GenerationFinished:
 
     @property
     def position(self) -> str:
-        """The generation's number of how many, as text."""
+        """The number of the generation and the total, as text."""
         generation, generations = (-(-count // self.generation_size) for count in (self.finished, self.trials))
         return f"generation {generation}/{generations}"
 
@@ -74,7 +74,7 @@ def search_schedules(
 ) -> list[BestTrial]:
     """Run several studies to their ends, a generation of each in one population, and return the best trial of each.
 
-    A search finds the same trials with others as alone: on a CPU exactly, on a GPU to rounding.
+    A search has the same trials as when it runs alone: exactly on a CPU, up to rounding on a GPU.
     """
     for search in searches:
         method = search.method or task.method
@@ -127,10 +127,10 @@ def ask(
     all. A study in memory is lost with its process, so it is asked directly.
 
     Args:
-        study: receives the trials.
-        plan: what is searched and how.
+        study: study to which the trials are added.
+        plan: plan of the search.
         count: number of new trials.
-        trials: of the study, if they have just been read.
+        trials: all trials of the study, if they have just been read.
     """
     if not count:
         return []
@@ -181,8 +181,8 @@ def _stop(pruners: Sequence[GenerationPruner | None], bounds: NDArray[np.int64])
             rows = np.flatnonzero(trained & (indices >= first) & (indices < end))
             if pruner is not None and len(rows):
                 members = (indices[rows] - first).tolist()
-                leaving = pruner.stopped(progress.epoch, members, progress.curves.take(rows))
-                stopped += [int(first) + member for member in leaving]
+                pruned = pruner.stopped(progress.epoch, members, progress.curves.take(rows))
+                stopped += [int(first) + member for member in pruned]
         return stopped
 
     return stop
@@ -191,7 +191,7 @@ def _stop(pruners: Sequence[GenerationPruner | None], bounds: NDArray[np.int64])
 def _tell(search: Search, trials: Sequence[FrozenTrial], curves: Curves, pruner: GenerationPruner | None) -> None:
     """Tell the study the validation error of each member; a member that diverged has an error of 1.
 
-    Accuracies on all data sets that the task evaluates become attributes of the trial.
+    Accuracies on all evaluated data sets are stored as attributes of the trial.
     """
     study = search.study
     errors, epochs = 1.0 - curves.last(VALIDATION), curves.accuracy[VALIDATION].shape[1]
@@ -204,7 +204,7 @@ def _tell(search: Search, trials: Sequence[FrozenTrial], curves: Curves, pruner:
             set_user_attribute(study, trial, accuracy_attribute(evaluated), by_epoch)
         if curves.diverged[member]:
             set_user_attribute(study, trial, DIVERGED, True)
-        study.sampler = _sampler(search.plan, trial.number)  # its `after_trial` is called
+        study.sampler = _sampler(search.plan, trial.number)  # `tell` calls its `after_trial`
         if trained < epochs:
             study.tell(trial.number, state=TrialState.PRUNED)
         else:
@@ -223,7 +223,7 @@ def _progress(searches: Sequence[Search], epochs: int) -> GenerationFinished:
 def epochs_left(searches: Sequence[Search], epochs: int) -> int:
     """Return the epochs that searches trained together still have to train; members of a generation count once.
 
-    Where trainings are stopped early this is an estimate: later trials are assumed to cost as much as those so far.
+    If trainings are stopped early this is an estimate: later trials are assumed to cost as much as those so far.
     """
     generations = []
     for search in searches:

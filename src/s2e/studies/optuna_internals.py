@@ -71,29 +71,29 @@ class AtomicTrialStorage(RDBStorage):
 
     Optuna's own storage looks up every parameter of a new trial among those of its study, reads a running trial again
     before each change, and commits every attribute separately. With many studies in one file, this takes as long as
-    training. This storage remembers the trials that its process has created and writes their attributes together with
+    training. This storage caches the trials that its process has created and writes their attributes together with
     their final states. No other process changes a running trial, and a trial left by a killed process is stored as it
     was created.
     """
 
     def __init__(self, url: str) -> None:
-        self._remembered: dict[int, FrozenTrial] = {}  # current trials of this process, by id
+        self._cached_trials: dict[int, FrozenTrial] = {}  # trials created by this process, by id
         self._pending: dict[int, dict[str, str]] = {}  # user attributes not written yet, as JSON, by trial id
-        self._distributions: dict[int, dict[str, BaseDistribution]] = {}  # of parameters written before, by study id
+        self._distributions: dict[int, dict[str, BaseDistribution]] = {}  # of parameters already written, by study id
         super().__init__(url)
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Leave out what is valid in this process only."""
-        return {**super().__getstate__(), "_remembered": {}, "_pending": {}}
+        """Exclude the state that is valid in this process only."""
+        return {**super().__getstate__(), "_cached_trials": {}, "_pending": {}}
 
     def _create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> FrozenTrial:
-        template = None if template_trial is None else copied_shallowly(template_trial)
+        template = None if template_trial is None else with_shallow_deepcopy(template_trial)
         created = super()._create_new_trial(study_id, template)
         created.__class__ = FrozenTrial
         if template_trial is not None:
             self._distributions.setdefault(study_id, {}).update(template_trial.distributions)
             if created.state == TrialState.RUNNING:
-                self._remembered[created._trial_id] = _shallow_copy(created)
+                self._cached_trials[created._trial_id] = _shallow_copy(created)
         return created
 
     def _get_prepared_new_trial(
@@ -119,9 +119,9 @@ class AtomicTrialStorage(RDBStorage):
         return trial
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        """Return a trial, from memory if this process has created it."""
-        remembered = self._remembered.get(trial_id)
-        return super().get_trial(trial_id) if remembered is None else _shallow_copy(remembered)
+        """Return a trial, from the cache if this process has created it."""
+        cached = self._cached_trials.get(trial_id)
+        return super().get_trial(trial_id) if cached is None else _shallow_copy(cached)
 
     def _get_trials(
         self,
@@ -136,18 +136,16 @@ class AtomicTrialStorage(RDBStorage):
             stored = connection.execute(
                 sqlalchemy.select(trial.trial_id, trial.state).where(trial.study_id == study_id, requested)
             ).all()
-        remembered = [self._remembered.get(trial_id) for trial_id, _ in stored]
-        if all(one is not None and one.state == state for one, (_, state) in zip(remembered, stored, strict=True)):
-            return [
-                _shallow_copy(one) for one in remembered if one is not None and (states is None or one.state in states)
-            ]
+        cached = [self._cached_trials.get(trial_id) for trial_id, _ in stored]
+        if all(one is not None and one.state == state for one, (_, state) in zip(cached, stored, strict=True)):
+            return [_shallow_copy(one) for one in cached if one is not None and (states is None or one.state in states)]
         return super()._get_trials(study_id, states, included_trial_ids, trial_id_greater_than)
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set an attribute; for a running trial of this process it is written when the trial is finished."""
-        trial, pending = self._remembered.get(trial_id), self._pending.get(trial_id, {})
+        trial, pending = self._cached_trials.get(trial_id), self._pending.get(trial_id, {})
         if trial is None or trial.state.is_finished() or (key in trial.user_attrs and key not in pending):
-            self._forget(trial_id)
+            self._evict(trial_id)
             super().set_trial_user_attr(trial_id, key, value)
         else:
             text = json.dumps(value)
@@ -162,26 +160,26 @@ class AtomicTrialStorage(RDBStorage):
         )
         done = super().set_trial_state_values(trial_id, state, values)
         if not done:  # the trial cannot be started, or another process has written the same attributes
-            self._forget(trial_id)
+            self._evict(trial_id)
             return super().set_trial_state_values(trial_id, state, values)
         self._pending.pop(trial_id, None)
-        trial = self._remembered.pop(trial_id, None)
+        trial = self._cached_trials.pop(trial_id, None)
         if trial is not None and state.is_finished():
             trial = _shallow_copy(trial)
             trial.state, trial.values = state, None if values is None else [float(value) for value in values]
-            with Session(self.engine) as session:  # Optuna's method has read the clock
+            with Session(self.engine) as session:  # set by Optuna's method
                 trial.datetime_complete = session.get_one(models.TrialModel, trial_id).datetime_complete
-            self._remembered[trial_id] = trial
+            self._cached_trials[trial_id] = trial
         return True
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a system attribute and write it immediately."""
-        self._forget(trial_id)
+        self._evict(trial_id)
         super().set_trial_system_attr(trial_id, key, value)
 
     def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
         """Set the value reported at a step and write it immediately."""
-        self._forget(trial_id)
+        self._evict(trial_id)
         super().set_trial_intermediate_value(trial_id, step, intermediate_value)
 
     def _set_trial_param(
@@ -192,12 +190,12 @@ class AtomicTrialStorage(RDBStorage):
         distribution: BaseDistribution,
         previous_distribution: BaseDistribution | None,
     ) -> None:
-        self._forget(trial_id)
+        self._evict(trial_id)
         super()._set_trial_param(trial_id, param_name, param_value_internal, distribution, previous_distribution)
 
-    def _forget(self, trial_id: int) -> None:
-        """Write the pending attributes of a trial and read it from the database from now on."""
-        self._remembered.pop(trial_id, None)
+    def _evict(self, trial_id: int) -> None:
+        """Write the pending attributes of a trial and remove it from the cache."""
+        self._cached_trials.pop(trial_id, None)
         for key, text in self._pending.pop(trial_id, {}).items():
             super().set_trial_user_attr(trial_id, key, json.loads(text))
 
@@ -211,16 +209,16 @@ def _shallow_copy(trial: FrozenTrial) -> FrozenTrial:
     return copied
 
 
-class _ShallowlyCopied(FrozenTrial):
+class _ShallowlyCopiedTrial(FrozenTrial):
     def __deepcopy__(self, memo: dict[int, Any]) -> FrozenTrial:
         return _shallow_copy(self)
 
 
-def copied_shallowly(trial: FrozenTrial) -> FrozenTrial:
-    """Return the trial such that Optuna's deep copies of it share the values of its dictionaries.
+def with_shallow_deepcopy(trial: FrozenTrial) -> FrozenTrial:
+    """Return the trial with a `__deepcopy__` that does not copy the values of its dictionaries.
 
-    These hold the accuracies of every epoch; with many trials, copying them takes longer than everything else.
+    These include the accuracies of every epoch; with many trials, copying them takes longer than everything else.
     """
     shallow = copy.copy(trial)
-    shallow.__class__ = _ShallowlyCopied
+    shallow.__class__ = _ShallowlyCopiedTrial
     return shallow

@@ -1,4 +1,4 @@
-"""What a search is: its space, its sampler, its number of trials and the size of its generations."""
+"""Plans of searches: space, sampler, number of trials and generation size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from optuna.samplers import BaseSampler
 
 from s2e.methods import Method
 from s2e.samplers import SamplerSpec, sampler_spec
-from s2e.schedules import Space, space
+from s2e.schedules import Space
+from s2e.schedules import space as resolve_space
 from s2e.specs import AUTO, SearchSpec, TrainingSpec, check_all, count_problem
 from s2e.studies.generation_size import SIZES, candidate_sizes
 
@@ -21,21 +22,21 @@ DEFAULT_GENERATIONS = 10
 DEFAULT_GENERATIONS_OF_SHORT_SEARCHES = 5
 """The same for `s2e compare`, which runs several searches, and for `S2EClassifier`.
 
-With six schedules in each, the default sampler has then found what random search finds with 300 trainings.
+With six schedules in each, the default sampler is then as good as random search with 300 trainings.
 """
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search is, apart from the data and the networks.
+    """Settings of a search, apart from the data and the networks.
 
     Attributes:
         space: the family of schedules.
         sampler: how points are sampled, and which trainings are stopped early.
-        trials: full trainings to spend; as many schedules are trained, and more where some are stopped early.
+        trials: budget in full trainings; as many schedules are trained, or more if some are stopped early.
         generation_size: K, points asked, trained and told together.
-        learning_rate: of every member.
-        seed: of the points and of the networks' initial weights.
+        learning_rate: initial learning rate of every member.
+        seed: seed of the points and of the networks' initial weights.
     """
 
     space: Space
@@ -51,7 +52,7 @@ class SearchPlan:
     @classmethod
     def named(
         cls,
-        family: str | Space,
+        space: str | Space,
         sampler: str | BaseSampler,
         *,
         epochs: int,
@@ -61,9 +62,9 @@ class SearchPlan:
         seed: int = 0,
     ) -> SearchPlan:
         """Return the plan of a search whose space and sampler are given by name or as objects."""
-        known = space(family)
-        how = sampler_spec(sampler, known, epochs, generation_size)
-        return cls(known, how, trials, generation_size, learning_rate, seed)
+        resolved = resolve_space(space)
+        spec = sampler_spec(sampler, resolved, epochs, generation_size)
+        return cls(resolved, spec, trials, generation_size, learning_rate, seed)
 
 
 def plan_search(
@@ -79,9 +80,9 @@ def plan_search(
     Args:
         spec: how the schedule is searched.
         training: how every schedule is trained.
-        seed: of the points and of the networks' initial weights.
-        generations: their number where the number of trials is not given.
-        choose: chooses one of several generation sizes where the specification leaves it open.
+        seed: seed of the points and of the networks' initial weights.
+        generations: number of generations if the number of trials is not given.
+        choose: chooses one of several generation sizes if the specification has none.
     """
     size, trials = spec.generation_size, spec.trials
     if size == AUTO:
@@ -103,10 +104,10 @@ class Search:
     """One search among several that are trained together.
 
     Attributes:
-        plan: what is searched and how.
-        study: minimised; a new one, or one begun with the same task and plan.
-        labels: (N,) the training labels it is for; None for those of the training data.
-        method: the method it is for; None for the task's.
+        plan: settings of the search.
+        study: study to minimise, new or begun with the same task and plan.
+        labels: (N,) training labels of its members; None for those of the training data.
+        method: method of its members; None for the method of the task.
     """
 
     plan: SearchPlan

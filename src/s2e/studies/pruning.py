@@ -25,10 +25,10 @@ class GenerationPruner:
     epoch, in this generation and in earlier ones. This is what an Optuna pruner does when trials run one after another.
 
     Args:
-        study: holds all trials so far and those of this generation, running.
-        trials: of this generation, in the order of the members.
+        study: contains all trials so far and those of this generation, which are running.
+        trials: trials of this generation, in the order of the members.
         pruner: decides for one trial at a time.
-        rungs: epochs at which it decides, counted from 1.
+        rungs: epochs after which it decides, counted from 1.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class GenerationPruner:
         """Return the members that stop after this epoch.
 
         Args:
-            epoch: just trained, counted from 1.
-            members: indices in this generation of the members that trained it.
-            curves: of these members, in this order.
+            epoch: number of the epoch just trained, from 1.
+            members: indices in this generation of the members trained in this epoch.
+            curves: curves of these members, in this order.
         """
         if epoch not in self._rungs:
             return []

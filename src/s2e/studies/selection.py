@@ -1,4 +1,4 @@
-"""Which trial of a study is the best."""
+"""Selection of the best trial of a study."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from s2e.samplers import CurveModel, complete_trials, landmarks
 from s2e.schedules import Space
 from s2e.studies.trials import point_of
 
-FEWEST_TRIALS_TO_MODEL = 12
-"""Complete trials from which on trials are compared by a model of their errors."""
+MIN_TRIALS_TO_MODEL = 12
+"""Minimum number of complete trials to compare them by a model of their errors."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class BestTrial:
 def best_trial(study: optuna.Study, space: Space, epochs: int) -> BestTrial:
     """Return the trial with the smallest expected validation error, the earliest of equals.
 
-    The error of a single training is noisy, and the smallest of many is mostly luck. The expected error of a schedule
+    The error of a single training is noisy, and the smallest of many is mostly chance. The expected error of a schedule
     is therefore the mean of a model of all trials, or the trial's own error while there are too few trials to model.
     """
     trials = complete_trials(study)
     points = np.stack([point_of(trial, space) for trial in trials])  # (n, D)
     errors = np.array([float(trial.values[0]) for trial in trials])
     expected = errors
-    if len(trials) >= FEWEST_TRIALS_TO_MODEL:
+    if len(trials) >= MIN_TRIALS_TO_MODEL:
         curves = space.decode(points, epochs, at=landmarks(epochs))
         expected, _ = CurveModel(curves, errors).predict(curves)
     chosen = int(expected.argmin())

@@ -17,7 +17,7 @@ from s2e.errors import UnreadableData
 from s2e.studies.optuna_internals import AtomicTrialStorage
 
 _OPEN: weakref.WeakValueDictionary[tuple[object, ...], BaseStorage] = weakref.WeakValueDictionary()
-"""Open storages by identity, as long as a study uses them."""
+"""Open storages by identity, as long as they are used by a study."""
 
 
 def check_storage(url: str) -> None:
@@ -26,7 +26,7 @@ def check_storage(url: str) -> None:
 
 
 def open_storage(url: str) -> BaseStorage:
-    """Open a storage and check its tables, or return the storage this process has already open there.
+    """Open a storage and check its tables, or return the storage that this process has already opened at this URL.
 
     It is closed when the last study that uses it is deleted.
     """
@@ -47,7 +47,7 @@ def open_storage(url: str) -> BaseStorage:
 
 
 def _identity(url: str) -> tuple[object, ...] | None:
-    """Return what identifies an open storage; None for a database in memory, which cannot be shared.
+    """Return the identity of an open storage; None for a database in memory, which cannot be shared.
 
     A file is identified by its inode, because it may have been replaced. The process is included because a forked
     process must not use connections of its parent.
@@ -81,7 +81,7 @@ def _create_atomically(url: str) -> None:
     created.remove_session()
     created.engine.dispose()
     try:
-        os.link(temporary, path)  # fails where another process has created the database meanwhile
+        os.link(temporary, path)  # fails if another process has created the database meanwhile
     except OSError:
         if not path.exists():  # a file system without links
             os.replace(temporary, path)

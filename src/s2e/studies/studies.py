@@ -11,11 +11,11 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from s2e.errors import RunConflict
 from s2e.studies.optuna_internals import (
-    copied_shallowly,
     insert_trial,
     pruner_attributes,
     set_study_attributes,
     study_attributes,
+    with_shallow_deepcopy,
 )
 from s2e.studies.storage import open_storage
 
@@ -36,7 +36,7 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> o
 
     Args:
         storage: URL; None for a study in memory.
-        name: of the study in its storage.
+        name: name of the study in its storage.
         settings: stored with a new study; those of an existing study must be equal, or `RunConflict` is raised.
     """
     opened = None if storage is None else open_storage(storage)
@@ -53,11 +53,11 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> o
 def copy_in_memory(study: optuna.Study, trials: Sequence[FrozenTrial] | None = None) -> optuna.Study:
     """Copy a study into memory, without the reports and pruner attributes of its running trials.
 
-    A generation that is trained again after its process was killed must not see the reports of that process.
+    A generation that is trained again after its process was killed must not use the reports of that process.
 
     Args:
-        study: copied under its name.
-        trials: of the study, if they have just been read.
+        study: study to copy.
+        trials: all trials of the study, if they have just been read.
     """
     with quiet_optuna():
         copied = optuna.create_study(study_name=study.study_name, directions=study.directions)
@@ -73,6 +73,6 @@ def copy_in_memory(study: optuna.Study, trials: Sequence[FrozenTrial] | None = N
                 system_attrs={key: value for key, value in trial.system_attrs.items() if key not in reported},
             )
         elif trial.state.is_finished():
-            trial = copied_shallowly(trial)
+            trial = with_shallow_deepcopy(trial)
         insert_trial(copied, trial)
     return copied

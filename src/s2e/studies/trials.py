@@ -1,4 +1,4 @@
-"""What the finished trials of a study hold: points, accuracies by epoch, and whether training diverged."""
+"""Finished trials of a study: points, accuracies by epoch, costs, and whether training diverged."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from s2e.engine import VALIDATION
 from s2e.schedules import Space
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-"""States of trials that were trained, to the end or not."""
+"""States of trials that were trained for all epochs, or stopped early."""
 
 VALIDATION_ACCURACY = "validation_accuracy"
-"""User attribute of a trial: its validation accuracy after every epoch it was trained for."""
+"""User attribute of a trial: its validation accuracy after every epoch trained."""
 
 DIVERGED = "diverged"
 """User attribute of a trial whose loss stopped being finite: True; absent from the others."""
 
 
 def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that were trained, to the end or not."""
+    """Return the trials that were trained for all epochs, or stopped early."""
     return study.get_trials(deepcopy=False, states=FINISHED)
 
 

@@ -83,7 +83,7 @@ def test_methods_trained_together_are_one_step():
 def test_traced_step_has_few_operations_and_each_tensor_once():
     graph, tensors = trace_function(population(Coteaching()).step._step)
     operations = [node for node in graph.graph.nodes if node.op == "call_function"]
-    assert len(operations) <= OPERATIONS, f"{len(operations)} operations: raise OPERATIONS if they are worth it"
+    assert len(operations) <= OPERATIONS, f"{len(operations)} operations: raise OPERATIONS if the step is not slower"
     storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
     assert len(set(storages)) == len(storages)  # the compiler copies aliases
 

@@ -166,7 +166,7 @@ def test_population_size_changes_no_draw(options: TableOptions, whole: Run, trai
 def test_diverged_members_have_an_error_of_1(options: TableOptions) -> None:
     training = replace(options.training, learning_rate=1e30, epochs=2)
     few = replace(options, draws=3, again=1, rounds=1, together=2, noises=NOISES[:1], training=training)
-    assert (table_of(build(few, "other")).errors(NOISES[0]) == 1).all()
+    assert (last_error(table_of(build(few, "other")).accuracy) == 1).all()
 
 
 # ------------------------------------------------------------------------------------------------------------- resuming
@@ -185,7 +185,7 @@ def test_interruptions_change_nothing_and_repeat_no_training(
     assert len(trained) == CHUNKS + ROUNDS
 
 
-def test_missing_chunks_alone_are_trained_again(options: TableOptions, whole: Run, trained: Trainings) -> None:
+def test_only_missing_chunks_are_trained_again(options: TableOptions, whole: Run, trained: Trainings) -> None:
     before = contents(whole)
     for name in ("part-0002.npz", "part-0005.npz", "table.npz"):
         (whole.path / name).unlink()

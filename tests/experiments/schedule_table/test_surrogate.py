@@ -146,12 +146,12 @@ def test_expected_errors_are_the_forests_over_draws_and_proposals() -> None:
 
 def test_expectations_stay_within_the_table_at_every_epoch() -> None:
     table = make_table(deviation=0.1)
-    seen = table.trained(NOISE)[1]  # (n, T)
+    trained = table.trained(NOISE)[1]  # (n, T)
     schedules = np.concatenate([random_schedules(200), np.ones((1, EPOCHS)), np.zeros((1, EPOCHS))])
     expected = TableSurrogate(table, NOISE).accuracy(schedules)
     assert expected.shape == (202, EPOCHS)
-    assert (expected >= seen.min(axis=0) - 1e-12).all()
-    assert (expected <= seen.max(axis=0) + 1e-12).all()
+    assert (expected >= trained.min(axis=0) - 1e-12).all()
+    assert (expected <= trained.max(axis=0) + 1e-12).all()
 
 
 def test_noise_settings_have_separate_surrogates() -> None:
@@ -275,7 +275,7 @@ def test_held_out_figures_equal_their_definitions() -> None:
     fold = np.arange(len(errors)) % FOLDS
     trees = [fitted_trees(curves[fold != held], errors[fold != held]) for held in range(FOLDS)]
     predicted = [float(trees[draw % FOLDS].predict(curves[[draw]])[0]) for draw in range(83)]
-    own = table.errors(NOISE).tolist()
+    own = errors[:83].tolist()
     good = [draw for draw in range(83) if own[draw] <= np.quantile(own, GOOD)]
     variance = statistics.mean(statistics.variance(row) for row in table.errors_again(NOISE).tolist())
     expected = {
@@ -290,7 +290,7 @@ def test_held_out_figures_equal_their_definitions() -> None:
 @pytest.mark.slow
 def test_ceiling_is_the_correlation_of_expected_and_measured_errors() -> None:
     table = make_table(deviation=0.03, draws=2000, again=400, times=4)
-    correlation = np.corrcoef(smooth_error(table.points), table.errors(NOISE))[0, 1]
+    correlation = np.corrcoef(smooth_error(table.points), last_error(table.accuracy[0]))[0, 1]
     assert TableSurrogate(table, NOISE).held_out()["ceiling"] == pytest.approx(correlation, abs=0.02)
 
 

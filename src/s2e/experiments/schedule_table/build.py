@@ -33,7 +33,7 @@ def build_table(
     options: TableOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
 ) -> Run:
     """Train every draw under every noise setting, then rounds of proposed points, and write the table."""
-    known = space(options.space)
+    search_space = space(options.space)
     session = Session("reproduce table", options, location, resume=resume)
     inputs = shared_inputs(
         options.data,
@@ -49,8 +49,8 @@ def build_table(
         "network": network_name(str(options.training.network), task.train),
         "data_fingerprint": inputs.fingerprint(),
     }
-    points = draw_points(options.draws, known.dimension, derive(options.seed, "draws"))  # (n, D)
-    schedules = known.decode(points, options.training.epochs)  # (n, T)
+    points = draw_points(options.draws, search_space.dimension, derive(options.seed, "draws"))  # (n, D)
+    schedules = search_space.decode(points, options.training.epochs)  # (n, T)
     entries = _entries(options)  # (n + r m, 2)
     size = options.together // len(options.noises)
     chunks = [entries[first : first + size] for first in range(0, len(entries), size)]
@@ -79,7 +79,7 @@ def build_table(
             points,
             accuracy[:, : options.draws],
             accuracy[:, options.draws :].reshape(settings, options.again, options.times, epochs),
-            np.zeros((settings, 0, known.dimension)),
+            np.zeros((settings, 0, search_space.dimension)),
             np.zeros((settings, 0, epochs)),
             made_by,
         )
@@ -118,16 +118,17 @@ def _train_round(
     inputs: SharedInputs, table: ScheduleTable, index: int, options: TableOptions, listener: ProgressListener
 ) -> dict[str, Floats]:
     """Propose points for every noise setting, and train them; return points (S, q, D) and accuracies (S, q, T)."""
-    known, epochs, size = space(options.space), options.training.epochs, options.together // len(options.noises)
+    search_space, epochs, size = space(options.space), options.training.epochs, options.together // len(options.noises)
     proposed = []
     for setting, noise in enumerate(options.noises):
         points, accuracy = table.trained(noise)
         generator = np.random.default_rng(derive(options.seed, "promising", index, setting))
-        proposed.append(round_points(propose_points(points, last_error(accuracy), known, epochs, size, generator)))
+        found = propose_points(points, last_error(accuracy), search_space, epochs, size, generator)
+        proposed.append(round_points(found))
     members = [
         Member(schedule, derive(options.seed, "found", index, row), options.training.learning_rate, labels)
         for points, labels in zip(proposed, inputs.labels.values(), strict=True)
-        for row, schedule in enumerate(known.decode(points, epochs))
+        for row, schedule in enumerate(search_space.decode(points, epochs))
     ]
     accuracy = _train(inputs, members, listener).reshape(len(options.noises), size, epochs)
     return {"points": np.stack(proposed), "accuracy": accuracy}

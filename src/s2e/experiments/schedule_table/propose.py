@@ -1,4 +1,4 @@
-"""Points that uniform draws miss: a model of the trained points says where schedules may be even better.
+"""Proposed points: where a model of the trained points predicts schedules better than those of uniform draws.
 
 Few uniform draws are good, and a search soon samples only good points; a table that replaces trainings needs more.
 
@@ -64,5 +64,5 @@ def propose_points(
             chosen.append(int(index))
         if len(chosen) == count:
             break
-    rest = order[~np.isin(order, chosen)]  # used if too few curves are that far apart
+    rest = order[~np.isin(order, chosen)]  # used if too few curves are far enough apart
     return candidates[[*chosen, *rest[: count - len(chosen)]]]

@@ -1,7 +1,7 @@
 """A surrogate of the schedule table: predicts the training of any schedule of the space in milliseconds.
 
 The model is a forest. Its predictions are means of trainings in the table, so it never extrapolates beyond them,
-however long a search exploits it, and it differs in kind from the Gaussian process that some samplers use.
+however long a search exploits it, and it is unlike the Gaussian process that some samplers use.
 
 Letters: n trained points of the table, m schedules to predict, T epochs, F epochs used as features, r draws trained
 several times.
@@ -30,7 +30,7 @@ LANDMARKS = 9
 TREES, MAX_FEATURES, MIN_SAMPLES_LEAF = 100, 0.5, 2
 FOLDS = 5
 GOOD = 0.2
-"""Share of the draws that counts as good: a search soon samples only these."""
+"""Share of the draws that count as good: a search soon samples only good points."""
 NEIGHBOURS = 16
 """Repeated draws with the nearest errors, from which the standard deviation of a training is estimated."""
 

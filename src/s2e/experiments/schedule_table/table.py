@@ -28,7 +28,7 @@ EVALUATED = "judged"
 """Key in `about`: predictions behind each accuracy, validation samples × networks of a member."""
 
 PUBLISHED = Path(__file__).with_name("mnist-schedules.npz")
-"""The table that comes with this package."""
+"""The table distributed with this package."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +59,6 @@ class ScheduleTable:
     def epochs(self) -> int:
         """T."""
         return int(self.accuracy.shape[-1])
-
-    def errors(self, noise: str) -> Floats:
-        """Return the error of every draw over the last ten epochs, (n,), as a search scores it."""
-        return last_error(self.accuracy[self._index(noise)])
 
     def errors_again(self, noise: str) -> Floats:
         """Return the errors of the draws trained several times, (r, 1 + m), the first training included."""
@@ -132,7 +128,7 @@ class ScheduleTable:
 
 
 def last_error(accuracy: Floats) -> Floats:
-    """Return the error over the last ten epochs, (...), of accuracies by epoch, (..., T)."""
+    """Return the error over the last ten epochs, (...), of accuracies by epoch, (..., T), as a search scores it."""
     return np.asarray(1.0 - accuracy[..., -LAST_EPOCHS:].mean(axis=-1))
 
 
