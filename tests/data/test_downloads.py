@@ -142,7 +142,7 @@ def test_a_damaged_archive_leaves_no_files(served, tmp_path: Path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_missing_on_the_server_is_one_line(served, tmp_path: Path):
+def test_a_file_missing_on_the_server_is_reported_in_one_line(served, tmp_path: Path):
     _, address = served
     with pytest.raises(UnreadableData) as caught:
         load_published(at("mnist", compressed(mnist_files()), address), tmp_path, download=True)

@@ -55,15 +55,15 @@ def drawn(spec: DataSpec, noise: str, draw: int, seed: int = 0) -> Prepared:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> dict[str, object]:
+def arrays(tmp_path: Path) -> dict[str, object]:
     """Return noisy training samples without true labels."""
     data = blobs()
     return {"x_train": data.inputs, "y_train": named(data)}
 
 
 @pytest.fixture
-def own_file(tmp_path: Path, own: dict[str, object]) -> str:
-    return save(tmp_path / "own.npz", **own)
+def noisy_file(tmp_path: Path, arrays: dict[str, object]) -> str:
+    return save(tmp_path / "noisy.npz", **arrays)
 
 
 # Clean and noisy validation
@@ -107,16 +107,16 @@ def test_without_noise_labels_are_unchanged() -> None:
 # Automatic choice of validation
 
 
-def test_auto_is_clean_if_noise_is_added_and_noisy_if_clean_labels_are_unknown(own_file: str) -> None:
+def test_auto_is_clean_if_noise_is_added_and_noisy_if_clean_labels_are_unknown(noisy_file: str) -> None:
     assert prepared(DIGITS, NOISE).validation == "clean"
-    result = prepared(DataSpec(own_file))
+    result = prepared(DataSpec(noisy_file))
     assert (result.validation, result.noise_rate, result.splits.test) == ("noisy", None, None)
 
 
 @pytest.mark.parametrize("noise", ["none", "symmetric:0.4"])
-def test_auto_uses_the_validation_samples_of_a_file(tmp_path: Path, own: dict[str, object], noise: str) -> None:
+def test_auto_uses_the_validation_samples_of_a_file(tmp_path: Path, arrays: dict[str, object], noise: str) -> None:
     valid = blobs(96, wrong=0.0, seed=1)
-    file = save(tmp_path / "own.npz", **own, x_valid=valid.inputs, y_valid=named(valid))
+    file = save(tmp_path / "noisy.npz", **arrays, x_valid=valid.inputs, y_valid=named(valid))
     result = prepared(DataSpec(file), noise)
     assert result.validation == "clean"
     np.testing.assert_array_equal(result.splits.valid.inputs, valid.inputs)
@@ -125,9 +125,9 @@ def test_auto_uses_the_validation_samples_of_a_file(tmp_path: Path, own: dict[st
     assert result.noise_rate == (None if noise == "none" else pytest.approx(0.4, abs=0.1))
 
 
-def test_clean_labels_of_a_file_are_used_for_clean_validation_only(tmp_path: Path, own: dict[str, object]) -> None:
+def test_clean_labels_of_a_file_are_used_for_clean_validation_only(tmp_path: Path, arrays: dict[str, object]) -> None:
     truth = blobs()
-    file = save(tmp_path / "own.npz", **own, y_train_clean=named(truth, truth.clean_labels))
+    file = save(tmp_path / "noisy.npz", **arrays, y_train_clean=named(truth, truth.clean_labels))
     result = prepared(DataSpec(file))
     splits = result.splits
     assert result.validation == "clean"
@@ -138,9 +138,9 @@ def test_clean_labels_of_a_file_are_used_for_clean_validation_only(tmp_path: Pat
     np.testing.assert_array_equal(valid.labels, truth.labels[valid.rows])
 
 
-def test_clean_validation_needs_clean_labels(own_file: str) -> None:
+def test_clean_validation_needs_clean_labels(noisy_file: str) -> None:
     with pytest.raises(InvalidInput, match=r"needs clean labels.*pass an \.npz file of clean samples, or noisy"):
-        prepared(DataSpec(own_file, validation="clean"))
+        prepared(DataSpec(noisy_file, validation="clean"))
 
 
 # Validation from a file
@@ -149,7 +149,7 @@ def test_clean_validation_needs_clean_labels(own_file: str) -> None:
 def test_classes_of_a_validation_file_are_matched_by_name(tmp_path: Path) -> None:
     data, valid = blobs(), blobs(96, wrong=0.0, seed=1)
     names = np.array(["d", "b", "a", "c"])
-    train = save(tmp_path / "own.npz", x_train=data.inputs, y_train=data.labels, class_names=names)
+    train = save(tmp_path / "noisy.npz", x_train=data.inputs, y_train=data.labels, class_names=names)
     shown = valid.take(np.flatnonzero(np.isin(valid.labels, [1, 3])))  # b and c, labels 0 and 1 in their file
     for samples in (valid, shown):
         given = save(tmp_path / "valid.npz", X=samples.inputs, y=names[samples.labels])
@@ -160,14 +160,14 @@ def test_classes_of_a_validation_file_are_matched_by_name(tmp_path: Path) -> Non
         assert len(result.splits.train) == 192
 
 
-def test_validation_files_of_other_data_are_refused(tmp_path: Path, own_file: str) -> None:
+def test_validation_files_of_other_data_are_refused(tmp_path: Path, noisy_file: str) -> None:
     for other, message in (
         (blobs(96, features=5), r"`validation` must hold samples of float32 of shape \(6,\).*\(5,\)"),
         (blobs(96, classes=5), r"classes of the training data.*a, b, c, d, e"),
     ):
         given = save(tmp_path / "valid.npz", X=other.inputs, y=named(other))
         with pytest.raises(InvalidInput, match=message):
-            prepared(DataSpec(own_file, validation=given))
+            prepared(DataSpec(noisy_file, validation=given))
 
 
 def test_validation_of_a_table_may_be_another_table(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_invalid_preparations_are_refused_without_data(spec: DataSpec, noises: l
         check_preparation(spec, noises)
 
 
-def test_other_validations_and_missing_human_labels_are_refused(own_file: str) -> None:
+def test_other_validations_and_missing_human_labels_are_refused(noisy_file: str) -> None:
     with pytest.raises(InvalidInput, match=r"auto, clean, noisy, an \.npz file"):
-        prepared(DataSpec(own_file, validation="cleanish"))
+        prepared(DataSpec(noisy_file, validation="cleanish"))
     with pytest.raises(InvalidInput, match="No other data set has human labels"):
         prepared(DIGITS, "human:worst")
 
@@ -273,5 +273,5 @@ def test_draws_and_seeds_are_independent() -> None:
     assert np.abs(correlation).max() < 0.12  # 1 for equal draws, about 0.03 for independent ones
 
 
-def test_draws_without_noise_are_equal(own_file: str) -> None:
-    assert len({fingerprint_of(drawn(DataSpec(own_file), "none", draw)) for draw in range(2)}) == 1
+def test_draws_without_noise_are_equal(noisy_file: str) -> None:
+    assert len({fingerprint_of(drawn(DataSpec(noisy_file), "none", draw)) for draw in range(2)}) == 1

@@ -69,7 +69,7 @@ def test_small_generations_are_grouped():
         ("unknowndatabase://user:secret@host/x", "could not be read"),
     ],
 )
-def test_a_report_does_without_a_study_that_cannot_be_read(tmp_path, storage, reason):
+def test_a_report_omits_a_study_that_cannot_be_read(tmp_path, storage, reason):
     path = runs.copy_of(runs.images, tmp_path)
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "storage": storage.format(folder=tmp_path)}))

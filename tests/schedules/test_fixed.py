@@ -111,7 +111,7 @@ def test_given_rates_are_copied_to_float64() -> None:
     assert given_rates[0] == 1
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(InvalidInput) as caught:
         check_schedule([0.5, math.nan, 1.5, -1.0], 3)
     message = str(caught.value)

@@ -50,7 +50,7 @@ class Step:
 
     differentiated: Tensor
     losses: list[float]
-    picks: list[list[int]]
+    selected: list[list[int]]
 
 
 def cross_entropy(logits: Tensor, labels: Sequence[int]) -> list[Tensor]:
@@ -68,14 +68,14 @@ def easiest(losses: Sequence[Tensor], among: Sequence[int], count: int) -> list[
     return sorted(among, key=lambda position: (losses[position].item(), position))[:count]
 
 
-def mean(losses: Sequence[Tensor], picks: Sequence[int]) -> Tensor:
-    return sum((losses[position] for position in picks), torch.zeros(())) / len(picks)
+def mean(losses: Sequence[Tensor], selected: Sequence[int]) -> Tensor:
+    return sum((losses[position] for position in selected), torch.zeros(())) / len(selected)
 
 
-def each_on(losses: Sequence[Sequence[Tensor]], picks: list[list[int]]) -> Step:
-    """Train every network on the mean loss over its picks; without picks the loss is 0 without a gradient."""
-    own = [mean(row, chosen) if chosen else torch.zeros(()) for row, chosen in zip(losses, picks, strict=True)]
-    return Step(sum(own, torch.zeros(())), [loss.item() for loss in own], picks)
+def each_on(losses: Sequence[Sequence[Tensor]], selected: list[list[int]]) -> Step:
+    """Train every network on the mean loss of its selected samples; without any the loss is 0 without a gradient."""
+    own = [mean(row, chosen) if chosen else torch.zeros(()) for row, chosen in zip(losses, selected, strict=True)]
+    return Step(sum(own, torch.zeros(())), [loss.item() for loss in own], selected)
 
 
 def disagreements(step: StepInputs) -> list[int]:
@@ -100,7 +100,7 @@ def coteaching(step: StepInputs, among: list[int] | None = None) -> Step:
         return each_on(losses, [[], []])
     count = share(step.keep_rate, len(among))
     first, second = (easiest(row, among, count) for row in losses)
-    return each_on(losses, [second, first])  # each is trained on the picks of its peer
+    return each_on(losses, [second, first])  # each is trained on the selection of its peer
 
 
 def coteaching_plus(step: StepInputs) -> Step:
@@ -148,11 +148,11 @@ def reweight(step: StepInputs) -> Step:
     clean_loss = functional.cross_entropy(clean_logits, step.clean_labels)
     (by_epsilon,) = torch.autograd.grad(clean_loss, epsilon, retain_graph=True)
     weights = [max(-change, 0.0) for change in by_epsilon.tolist()]
-    picks = [position for position, weight in enumerate(weights) if weight > 0]
-    if not picks:
+    selected = [position for position, weight in enumerate(weights) if weight > 0]
+    if not selected:
         return Step(torch.zeros(()), [0.0], [[]])
-    loss = sum((weights[k] / sum(weights) * losses[k] for k in picks), torch.zeros(()))
-    return Step(loss, [loss.item()], [picks])
+    loss = sum((weights[k] / sum(weights) * losses[k] for k in selected), torch.zeros(()))
+    return Step(loss, [loss.item()], [selected])
 
 
 def jocor(step: StepInputs) -> Step:
@@ -166,9 +166,10 @@ def jocor(step: StepInputs) -> Step:
         apart = functional.kl_div(first[k], second[k], reduction="sum", log_target=True)
         apart = apart + functional.kl_div(second[k], first[k], reduction="sum", log_target=True)
         losses.append((1 - agreement) * (supervised[0][k] + supervised[1][k]) + agreement * apart)
-    picks = easiest(losses, range(len(losses)), share(step.keep_rate, len(losses)))
-    joint = mean(losses, picks)
-    return Step(joint, [joint.item() / 2, joint.item() / 2], [picks, picks])  # one loss, half of it for each network
+    selected = easiest(losses, range(len(losses)), share(step.keep_rate, len(losses)))
+    joint = mean(losses, selected)
+    half = joint.item() / 2  # one loss, half of it for each network
+    return Step(joint, [half, half], [selected, selected])
 
 
 STEPS: dict[type, Callable[[StepInputs], Step]] = {
@@ -252,16 +253,16 @@ def plain_training(shared: Task, one: Member) -> Plain:
             passes += 1
             for optimizer in optimizers:
                 optimizer.zero_grad()
-            if any(step.picks):
+            if any(step.selected):
                 step.differentiated.backward()
-            for which, picks in enumerate(step.picks):
+            for which, selected in enumerate(step.selected):
                 losses.append(step.losses[which])
-                kept.append(len(picks) / len(index))
-                if picks:  # otherwise the moments of Adam stay unchanged
+                kept.append(len(selected) / len(index))
+                if selected:  # otherwise the moments of Adam stay unchanged
                     optimizers[which].step()
                     outcome.steps[which] += 1
-                    right = [given[index[k]] == shared.train.clean_labels[index[k]] for k in picks]
-                    precisions.append(sum(right) / len(picks))
+                    correct = [given[index[k]] == shared.train.clean_labels[index[k]] for k in selected]
+                    precisions.append(sum(correct) / len(selected))
         outcome.loss.append(float(np.mean(losses)))
         outcome.kept.append(float(np.mean(kept)))
         outcome.label_precision.append(float(np.mean(precisions)) if precisions else float("nan"))

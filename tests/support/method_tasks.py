@@ -37,7 +37,7 @@ every_method = pytest.mark.parametrize("method", CASES.values(), ids=CASES)
 
 TRANSITION = np.array(
     [[0.7, 0.3, 0.0, 0.0], [0.0, 0.6, 0.3, 0.1], [0.05, 0.05, 0.8, 0.1], [0.4, 0.0, 0.0, 0.6]]
-)  # row = true class, no two alike and not symmetric
+)  # row = true class, all different and not symmetric
 
 
 # ------------------------------------------------------------------------------------------------------ data, networks

@@ -27,7 +27,7 @@ class Prepared:
         splits: training, validation and test.
         validation: "clean" or "noisy".
         noise_rate: share of wrong training labels, None if unknown.
-        source: the data as loaded, None for prepared arrays.
+        source: the data as loaded; set by `prepare` only.
     """
 
     splits: Splits
