@@ -60,7 +60,7 @@ def main():
     issues = model.label_issues_  # lowest quality first
     found = wrong[issues].sum()
     print(f"label issues: {len(issues)}, truly wrong: {found}; wrong labels in total: {wrong.sum()}")
-    print(f"right labels: {np.mean(y == truth):.1%} as given, {np.mean(suggested == truth):.1%} as suggested")
+    print(f"correct labels: {np.mean(y == truth):.1%} as given, {np.mean(suggested == truth):.1%} as suggested")
     contact_sheet(x[issues], y[issues], suggested[issues]).savefig(out / "label_issues.png")
 
     model.save(out / "digits.safetensors")

@@ -108,7 +108,7 @@ def test_accuracies_exceed_the_alternatives(finished):
 
 def test_suggested_labels_are_better_than_given_ones(finished):
     given, suggested = re.search(
-        r"right labels: ([\d.]+)% as given, ([\d.]+)% as suggested", finished["images"].stdout
+        r"correct labels: ([\d.]+)% as given, ([\d.]+)% as suggested", finished["images"].stdout
     ).groups()
     assert float(suggested) > float(given) + 20
 

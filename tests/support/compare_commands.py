@@ -13,7 +13,7 @@ TWO_NOISES = ["--noise", "pair:0.4", "--noise", "symmetric:0.3"]
 
 
 def right(name: str = "right.npz") -> str:
-    """Write clusters with right labels and a test part."""
+    """Write clusters with correct labels and a test part."""
     unseen = blobs(96, wrong=0.0, seed=2)
     return save(name, y_train=blobs().clean_labels, x_test=unseen.inputs, y_test=unseen.labels)
 
