@@ -15,7 +15,7 @@ from s2e.engine.task import VALIDATION
 from s2e.errors import InvalidInput
 from s2e.runs.session import RunLocation
 from s2e.specs import DataSpec, TrainingSpec
-from s2e.workflows.shared_inputs import SharedInputs, shared_inputs
+from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
 from small_tasks import blobs
 
 NOISES = ("pair:0.4", "symmetric:0.3", "pair:0.1")
@@ -28,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def made(data: str, noises: tuple[str, ...] = NOISES, **changes: Any) -> SharedInputs:
-    return shared_inputs(data, noises, TrainingSpec(epochs=3, batch_size=32), LOCATION, **{"seed": 5, **changes})
+    return load_shared_inputs(data, noises, TrainingSpec(epochs=3, batch_size=32), LOCATION, **{"seed": 5, **changes})
 
 
 def samples_of(data: LabelledData) -> set[bytes]:

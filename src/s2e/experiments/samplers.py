@@ -41,7 +41,7 @@ from s2e.studies import (
     point_of,
     run_generations,
 )
-from s2e.workflows import SILENT, ProgressListener, find_schedules, network_name, shared_inputs
+from s2e.workflows import SILENT, ProgressListener, find_schedules, load_shared_inputs, network_name
 
 TABLE = "table"
 """Value of `on` for the published table; `table:FILE` is another one."""
@@ -156,7 +156,7 @@ def _compare_on_data(session: Session[SamplersOptions], listener: ProgressListen
     """Search on data, all searches together."""
     options = session.options
     noises = options.noises or PAPER_NOISES
-    inputs = shared_inputs(
+    inputs = load_shared_inputs(
         options.on,
         noises,
         options.training,

@@ -52,7 +52,7 @@ from s2e.schedules import SPACES
 from s2e.seeds import derive
 from s2e.specs import SearchSpec, SpacesOptions
 from s2e.studies import BestTrial, GenerationFinished, Search, epochs_left, plan_search, search_schedules
-from s2e.workflows import SILENT, TEST, FinishedTrainings, Outcome, ProgressListener, network_name, shared_inputs
+from s2e.workflows import SILENT, TEST, FinishedTrainings, Outcome, ProgressListener, load_shared_inputs, network_name
 
 Labels = Mapping[str, NDArray[np.int64]]
 """Noisy labels (N,) by noise setting."""
@@ -63,7 +63,7 @@ def compare_spaces(
 ) -> Run:
     """Search every space under every noise setting, test the schedules found, and write the results."""
     session = Session("reproduce spaces", options, location, resume=resume)
-    inputs = shared_inputs(options.data, options.noises, options.training, location, seed=options.seed)
+    inputs = load_shared_inputs(options.data, options.noises, options.training, location, seed=options.seed)
     test = inputs.test
     if test is None:
         raise InvalidInput(f"`data` must come with a test part, but {options.data} has none.")

@@ -6,7 +6,7 @@ from s2e.workflows.outcomes import Outcome, result_rows, summarise
 from s2e.workflows.pipeline import TEST, build_task, check_choices, find_schedules, plan_for, search_and_train
 from s2e.workflows.progress import SILENT, Callbacks, ProgressListener
 from s2e.workflows.run_files import network_name
-from s2e.workflows.shared_inputs import SharedInputs, shared_inputs
+from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
 from s2e.workflows.status import Status
 
 __all__ = [
@@ -23,10 +23,10 @@ __all__ = [
     "check_choices",
     "find_schedules",
     "keep_rate_curves",
+    "load_shared_inputs",
     "network_name",
     "plan_for",
     "result_rows",
     "search_and_train",
-    "shared_inputs",
     "summarise",
 ]

@@ -21,9 +21,9 @@ class SharedInputs:
     """Noise settings that share their inputs and their clean validation part.
 
     Attributes:
-        task: for the labels of the first setting.
+        task: task with the labels of the first setting.
         labels: (N,) the noisy labels of each setting, by its name.
-        test: not part of the task; nothing is chosen on it.
+        test: test part; not part of the task, and not used for any selection.
     """
 
     task: Task
@@ -32,16 +32,16 @@ class SharedInputs:
 
     @cached_property
     def trainer(self) -> Trainer:
-        """Trains populations of the task one after the other."""
+        """The trainer of all populations of the task."""
         return Trainer(self.task)
 
     def fingerprint(self) -> str:
-        """Identify what a search receives: the labels of every setting, and validation."""
+        """Return the fingerprint of all data that a search uses: the labels of every setting, and validation."""
         noisy = [replace(self.task.train, labels=labels) for labels in self.labels.values()]
         return fingerprint(*noisy, *self.task.evaluate.values())
 
 
-def shared_inputs(
+def load_shared_inputs(
     data: str,
     noises: Sequence[str],
     training: TrainingSpec,
@@ -57,9 +57,9 @@ def shared_inputs(
         data: name or path of the data.
         noises: noise settings.
         training: how members are trained.
-        location: where data lie, and the device.
-        seed: of the noise, the split and the order of the batches.
-        method: of members that bring none of their own.
+        location: directory of the data, and the device.
+        seed: seed of the noise, the split and the order of the batches.
+        method: method of members without one of their own.
         validation_share: share of the training samples to hold out; None for the default.
     """
     spec = DataSpec(data, validation="clean", validation_share=validation_share)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trainings:
         trainings.append(len(members))
         return train_population(task, members, **named)
 
-    replace_trainer(import_module("s2e.workflows.shared_inputs"), record, monkeypatch)  # not the function of that name
+    replace_trainer(shared_inputs, record, monkeypatch)
     return trainings
 
 

@@ -22,7 +22,7 @@ from s2e.runs import Run, RunLocation, Session
 from s2e.schedules import space
 from s2e.seeds import derive
 from s2e.specs import TableOptions
-from s2e.workflows import SILENT, ProgressListener, SharedInputs, network_name, shared_inputs
+from s2e.workflows import SILENT, ProgressListener, SharedInputs, load_shared_inputs, network_name
 
 TABLE = "table.npz"
 
@@ -35,7 +35,7 @@ def build_table(
     """Train every draw under every noise setting, then rounds of proposed points, and write the table."""
     search_space = space(options.space)
     session = Session("reproduce table", options, location, resume=resume)
-    inputs = shared_inputs(
+    inputs = load_shared_inputs(
         options.data,
         options.noises,
         options.training,
