@@ -1,4 +1,4 @@
-"""Small data and networks that train in seconds."""
+"""Fixtures of all tests. Heavy libraries are imported inside functions: xdist's controller loads this file too."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from alembic.util import pyfiles
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
-from s2e.data.samples import LabelledData
-from small_studies import skip_disk_sync
-from small_tasks import blobs
-
-# Operations on tiny tensors do not gain from threads, slow down on a busy machine, and round by the number of threads.
-torch.set_num_threads(1)
+if TYPE_CHECKING:
+    from s2e.data import LabelledData
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
     """Use one worker if there is a GPU: some tests time it, some fill its memory."""
+    import torch
+
     return 1 if torch.cuda.is_available() else None
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _fast_session() -> Iterator[None]:
-    """Spend no time on durable databases, repeated migrations and garbage collection of imported modules."""
+    """Spend no time on threads, durable databases, repeated migrations and garbage collection of imported modules."""
+    import torch
+    from alembic.util import pyfiles
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    from small_studies import skip_disk_sync
+
+    # Operations on tiny tensors do not gain from threads, slow down on a busy machine, and round by their number.
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
     event.listen(Engine, "connect", skip_disk_sync)
@@ -55,9 +59,13 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def train_data() -> LabelledData:
+    from small_tasks import blobs
+
     return blobs()
 
 
 @pytest.fixture
 def valid_data() -> LabelledData:
+    from small_tasks import blobs
+
     return blobs(96, wrong=0.0, seed=1)
