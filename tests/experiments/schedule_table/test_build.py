@@ -26,6 +26,7 @@ from s2e.runs.session import RunLocation
 from s2e.schedules import space
 from s2e.seeds import derive
 from s2e.specs import DataSpec, TableOptions
+from s2e.workflows import shared_inputs
 from s2e.workflows.pipeline import build_task
 from small_runs import options_of, save_clusters
 
