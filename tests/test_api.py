@@ -120,6 +120,8 @@ def test_bad_data_are_refused() -> None:
     ):
         with pytest.raises(InvalidInput, match=message):
             s2e.search(data, VALID, **SMALL)
+    with pytest.raises(InvalidInput, match=r"'valid' must hold samples of shape \(6,\) like the training data"):
+        s2e.search(TRAIN, (VALID.inputs[:, :3], VALID.labels), **SMALL)
 
 
 # ------------------------------------------------------------------------------------------------------------ objects
@@ -287,6 +289,7 @@ def test_bad_choices_of_a_search_are_refused_before_data_are_read() -> None:
         ({"device": "abacus"}, "`device` must be"),
         ({"generation_size": "many", "trials": 0}, "`trials` must .*`generation_size` must"),
         ({"epochs": 0, "batch_size": 0}, "`epochs` must .*`batch_size` must"),
+        ({"seed": -1}, "`seed` must be an integer of at least 0, but got -1"),
     ]
     for changes, message in cases:
         with pytest.raises(S2EError, match=message):

@@ -1,4 +1,4 @@
-"""Ctrl-C from the first moments of a real process on: one line, exit code 130, nothing left that must not stay."""
+"""Ctrl-C at any time after the start of a process: one line, exit code 130, and clean-up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-PATIENCE_S = 60
+TIMEOUT_S = 60
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 WAIT_AT_AN_IMPORT = """
@@ -31,7 +31,7 @@ sys.meta_path.insert(0, Waiting())
 """
 """As sitecustomize.py, which Python imports before anything else: waits where a module is first imported."""
 
-TIDYING = """
+CLEANING_UP = """
 import os, signal, sys
 from s2e.interrupts import end_on_ctrl_c, cleaned_up_by
 
@@ -56,7 +56,7 @@ def entry_point() -> str:
 
 
 def started(tmp_path: Path, way: str) -> list[str]:
-    """A command that runs s2e in one of the two ways."""
+    """Return a command that runs s2e in one of the two ways."""
     if way == "python -m":
         return [sys.executable, "-m", "s2e"]
     (tmp_path / "s2e-script").write_text(entry_point())
@@ -87,40 +87,40 @@ def test_an_interrupt_while_the_command_line_is_imported_is_one_line(tmp_path: P
     assert process.stdout is not None
     assert os.read(process.stdout.fileno(), 7) == b"waiting"
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, *said) == (130, b"", b"s2e: interrupted\n")
+    output = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, *output) == (130, b"", b"s2e: interrupted\n")
 
 
-def test_on_a_terminal_an_early_interrupt_is_told_on_a_line_of_its_own(tmp_path: Path) -> None:
+def test_on_a_terminal_an_early_interrupt_has_its_own_line(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WAIT_AT_AN_IMPORT)
-    ours, its = pty.openpty()
+    controller, terminal = pty.openpty()
     process = subprocess.Popen(
         started(tmp_path, "python -m"),
         stdout=subprocess.PIPE,
-        stderr=its,
+        stderr=terminal,
         env={**ENVIRONMENT, "PYTHONPATH": on_the_path(tmp_path), "WAIT_AT": "typer"},
     )
-    os.close(its)
+    os.close(terminal)
     assert process.stdout is not None
     assert os.read(process.stdout.fileno(), 7) == b"waiting"
     process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_S) == 130
-    assert os.read(ours, 4096) == b"\r\ns2e: interrupted\r\n"
-    os.close(ours)
+    assert process.wait(TIMEOUT_S) == 130
+    assert os.read(controller, 4096) == b"\r\ns2e: interrupted\r\n"
+    os.close(controller)
     process.stdout.close()
 
 
 @WAYS
-def test_both_ways_are_the_same_program(tmp_path: Path, way: str) -> None:
+def test_module_and_script_are_the_same_program(tmp_path: Path, way: str) -> None:
     command = [*started(tmp_path, way), "search", "digts"]
-    refused = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE_S, check=False)
+    refused = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=TIMEOUT_S, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert re.fullmatch(r"s2e: .*digits.*\n", refused.stderr)
 
 
-def test_ctrl_c_is_minded_by_small_modules_of_the_standard_library_alone() -> None:
+def test_ctrl_c_is_handled_by_small_standard_modules_only() -> None:
     program = "import sys; before = set(sys.modules); import s2e.__main__; print(*(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S)
     imported = set(done.stdout.split())
     assert {"s2e.__main__", "s2e.interrupts"} <= imported
     tops = {name.partition(".")[0] for name in imported} - {"s2e"}
@@ -128,15 +128,15 @@ def test_ctrl_c_is_minded_by_small_modules_of_the_standard_library_alone() -> No
     assert not tops & {"pathlib", "logging", "subprocess", "tempfile", "shlex", "inspect", "dataclasses"}
 
 
-def test_what_is_to_be_tidied_is_tidied_once_the_last_first_and_whatever_fails() -> None:
-    stopped = subprocess.run([sys.executable, "-c", TIDYING], capture_output=True, text=True, timeout=PATIENCE_S)
+def test_cleanups_run_once_in_reverse_order_despite_errors() -> None:
+    stopped = subprocess.run([sys.executable, "-c", CLEANING_UP], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert stopped.returncode == 130
     assert stopped.stdout == "done inner outer "
     assert stopped.stderr == "s2e: interrupted\n"
 
 
-def test_a_program_that_uses_s2e_keeps_its_own_way_with_ctrl_c() -> None:
+def test_importing_s2e_keeps_the_ctrl_c_handler_of_a_program() -> None:
     program = "import signal, s2e, s2e.cli, s2e.__main__; "
     program += "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.stdout == "True\n"

@@ -46,7 +46,7 @@ PARSED = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(R
 
 
 def package_of(path: Path) -> str:
-    """Return the package of a module, or the module itself where it lies at the top."""
+    """Return the package of a module, or the module itself if it is at the top."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
@@ -82,7 +82,7 @@ def test_packages_import_only_from_those_before_them() -> None:
     assert not upwards
 
 
-def test_every_package_says_what_it_is_for_and_exports_names_that_exist() -> None:
+def test_every_package_has_a_docstring_and_exports_existing_names() -> None:
     for path, tree in PARSED.items():
         if path.name == "__init__.py":
             assert len(ast.get_docstring(tree) or "") > 20, path
@@ -90,7 +90,7 @@ def test_every_package_says_what_it_is_for_and_exports_names_that_exist() -> Non
     assert not hasattr(s2e, "no_such_name")
 
 
-def test_few_modules_lie_at_the_top() -> None:
+def test_few_modules_are_at_the_top() -> None:
     assert len(list(ROOT.glob("*.py"))) <= 10
 
 

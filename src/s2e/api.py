@@ -1,4 +1,4 @@
-"""For PyTorch users: search a schedule for a network, and train with it, from arrays, tensors or datasets."""
+"""`s2e.search` and `s2e.train`: search a schedule for a network and train with it, from arrays or datasets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from torch import nn
 
 from s2e.data import as_labelled_data, check_transition_matrix, fingerprint
 from s2e.engine import LAST_EPOCHS, VALIDATION, Curves, Dynamics, EpochFinished, Member, train_in_two_stages
+from s2e.errors import raise_all
 from s2e.methods import Method
 from s2e.networks import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
-from s2e.specs import AUTO, GenerationSize, SearchSpec, TrainingSpec
+from s2e.specs import AUTO, GenerationSize, SearchSpec, TrainingSpec, seed_problem
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
 from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for
 
@@ -30,9 +31,9 @@ class SearchResult:
 
     Attributes:
         schedule: (T,) keep rates.
-        validation_accuracy: of the training that was scored with it, mean over the last ten epochs.
+        validation_accuracy: of the trial with this schedule, mean over the last ten epochs.
         study: all trials, an Optuna study.
-        generation_size: K, points that were trained at once; the chosen one where it was left open.
+        generation_size: K, points trained at once; the chosen one where "auto" was given.
         status: whether the search ran to its end, was stopped by `on_generation`, or had members that diverged.
         message: one line about the outcome.
     """
@@ -51,8 +52,8 @@ class TrainResult:
 
     Attributes:
         networks: its trained modules, on the CPU in evaluation mode; two for Co-teaching.
-        curves: what happened by epoch, arrays (1, T).
-        dynamics: what happened to every training sample.
+        curves: losses, accuracies and keep rates by epoch, arrays (1, T).
+        dynamics: records of every training sample.
         transition: (C, C), from true to given labels, given or estimated, for f-correction; None for other methods.
         status: whether the training ran to its end, was stopped by `on_epoch`, or diverged.
         message: one line about the outcome.
@@ -101,15 +102,16 @@ def search(
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at
             most a fifth of the trials where these are given; on a CPU, where every member costs its full time, 6. A
             stored study that is resumed keeps its K.
-        epochs: T, of every training.
-        batch_size: B.
-        learning_rate: of Adam.
-        seed: of everything that is drawn at random.
+        epochs: T, epochs of every training.
+        batch_size: B, samples in a batch.
+        learning_rate: initial learning rate of Adam.
+        seed: seed of everything that is drawn at random.
         device: "cpu", "cuda", …, or "auto".
         storage: URL of the study, to resume it later; in memory when None.
         study_name: its name there.
         on_generation: called after every generation; return True to stop the search.
     """
+    raise_all([seed_problem(seed)])
     training = TrainingSpec(network, epochs, batch_size, learning_rate)
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
     check_choices(training, method, device, spec)
@@ -160,19 +162,20 @@ def train(
 
     Args:
         train: as for `search`.
-        schedule: (T,) keep rates; their number is the number of epochs. A method without a keep rate uses only that.
+        schedule: (T,) keep rates, one for each epoch. A method without a keep rate uses only their number.
         evaluate: data whose accuracy is recorded after every epoch, by name.
         clean: samples with correct labels, for reweight, which trains with them.
         transition: (C, C), for f-correction; estimated by a first training when None, at its best epoch on the data
-            called "valid" in `evaluate` where there are such.
+            called "valid" in `evaluate`, if given.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: any of `s2e.methods.METHODS`, or an object with the interface `s2e.Method`.
-        batch_size: B.
-        learning_rate: of Adam.
-        seed: of everything that is drawn at random.
+        batch_size: B, samples in a batch.
+        learning_rate: initial learning rate of Adam.
+        seed: seed of everything that is drawn at random.
         device: "cpu", "cuda", …, or "auto".
         on_epoch: called after every epoch; return True to stop the training.
     """
+    raise_all([seed_problem(seed)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
     keep_rates = check_schedule(schedule, epochs)
     training = TrainingSpec(network, epochs, batch_size, learning_rate)
@@ -197,7 +200,7 @@ def train(
 
 
 def _stored_size(size: GenerationSize, storage: str | None, name: str) -> GenerationSize:
-    """Return the generation size of the study that is resumed, where it is left open."""
+    """Return the given generation size, or that of the stored study where it is "auto"."""
     if size != AUTO or storage is None:
         return size
     check_storage(storage)
@@ -215,6 +218,6 @@ def _name(value: Any) -> str:
 
 
 def _described(network: Factory) -> str:
-    """Return the architecture as text, to recognise whether a stored study was begun with another one."""
+    """Return the architecture as text, to detect a stored study that was begun with another one."""
     with torch.random.fork_rng(devices=[]):
         return str(network())

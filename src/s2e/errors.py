@@ -1,4 +1,4 @@
-"""What can go wrong at the public boundary, as a few exceptions that also inherit the ecosystem's."""
+"""The exceptions raised at the public boundary, each also a built-in exception, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class S2EError(Exception):
 
 
 class InvalidInput(S2EError, ValueError):
-    """A value, an array or an option that cannot be used; says what must hold, what was got and what to do."""
+    """A value, an array or an option that cannot be used; the message states what must hold and what was given."""
 
 
 class UnreadableData(S2EError, OSError):
@@ -22,9 +22,9 @@ class RunConflict(S2EError, RuntimeError):
     """A run directory or study that belongs to other settings, or that another process is using."""
 
 
-def raise_all(problems: Iterable[str], origin: str = "") -> None:
-    """Raise one error with all problems, if there are any; `origin` is the file they come from."""
-    text = " ".join(problems)
+def raise_all(problems: Iterable[str | None], origin: str = "") -> None:
+    """Raise one error with all problems that are not None, if any; `origin` is the file they come from."""
+    text = " ".join(filter(None, problems))
     if text:
         raise InvalidInput(f"{origin}: {text}" if origin else text)
 
@@ -45,5 +45,5 @@ def listed(values: Iterable[object], most: int = 5) -> str:
 
 
 def first_line(problem: BaseException) -> str:
-    """Return the first line of what another program has to say about a problem, or its kind where it says nothing."""
+    """Return the first line of an exception's message, or its type where the message is empty."""
     return (str(problem).strip().splitlines() or [type(problem).__name__])[0]

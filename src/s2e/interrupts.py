@@ -16,15 +16,15 @@ INTERRUPTED = "s2e: interrupted"
 
 
 def _plain_last_line() -> str:
-    below_what_was_typed = "\n" if os.isatty(2) else ""  # a terminal shows ^C there
-    return f"{below_what_was_typed}{INTERRUPTED}"
+    line_break = "\n" if os.isatty(2) else ""  # after the ^C that a terminal shows
+    return f"{line_break}{INTERRUPTED}"
 
 
 last_line: ContextVar[Callable[[], str]] = ContextVar("last_line", default=_plain_last_line)
 """Returns the line that is printed when Ctrl-C is pressed."""
 
 _cleanups: list[Callable[[], object]] = []
-"""What must be done before the process ends, the last first."""
+"""Actions to run before the process ends, the last first."""
 
 
 def end_on_ctrl_c() -> None:
@@ -34,7 +34,7 @@ def end_on_ctrl_c() -> None:
 
 
 def ignore_ctrl_c() -> None:
-    """Ignore Ctrl-C from now on: everything is done, and only the interpreter still has to exit."""
+    """Ignore Ctrl-C from now on: the work is done, and only the interpreter still has to exit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -53,9 +53,9 @@ def _stop(*_: object) -> NoReturn:
     """End the process at once, with one line, when Ctrl-C is pressed.
 
     A KeyboardInterrupt does not always arrive: during a write to the study, SQLAlchemy logs it with a traceback or
-    raises another error, which Optuna takes for a busy database and retries; the callback of a weak reference drops it;
+    raises another error, which Optuna treats as a busy database and retries; the callback of a weak reference drops it;
     torch aborts the process while it is being imported. Little has to be cleaned up: a run can be resumed wherever its
-    process ended, unfinished files have hidden names, and `cleaned_up_by` names the rest.
+    process ended, unfinished files have hidden names, and `cleaned_up_by` registers the rest.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C prints nothing more
     try:

@@ -1,4 +1,4 @@
-"""Independent random streams out of one seed, by the path of what they are for."""
+"""Independent random streams derived from one seed, one for each use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """Return a 63-bit seed for one use, e.g. `derive(seed, "order", epoch)`: same path, same seed, on every machine."""
+    """Return a 63-bit seed for one use, e.g. `derive(seed, "order", epoch)`; the same on every machine."""
     words = [part if isinstance(part, int) else zlib.crc32(part.encode()) for part in path]
     state = np.random.SeedSequence([seed, *words]).generate_state(1, dtype=np.uint64)
     return int(state[0] >> np.uint64(1))

@@ -1,4 +1,4 @@
-"""What a command is asked to do: small immutable specifications, each defined once.
+"""The options of all commands: small immutable specifications, each defined once.
 
 `DataSpec`, `TrainingSpec` and `SearchSpec` are nested in the options of every command. `s2e.search`, `s2e.train` and
 `S2EClassifier` build the same specifications from their keyword arguments. The command line makes its options from the
@@ -14,7 +14,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from s2e.errors import InvalidInput
+from s2e.errors import raise_all
 
 Options = TypeVar("Options")
 
@@ -23,16 +23,16 @@ GenerationSize = int | Literal["auto"]
 """K, or `AUTO` to choose it from a short measurement."""
 
 ALL: Final = "all"
-"""Stands for every method a comparison can train."""
+"""Selects every method, or every sampler, of a comparison."""
 
 METHODS = ("standard", "decoupling", "f-correction", "mentornet", "coteaching", "coteaching+", "reweight", "jocor")
 SEARCHABLE_METHODS = ("mentornet", "coteaching", "coteaching+", "jocor")
 """The names in `s2e.methods`, repeated for the help texts because importing that package imports PyTorch."""
 
-DATA_HELP = (
-    "A table (.csv, .parquet; see --label), a folder of class folders of images, a FILE.npz, hf:NAME, or digits, "
-    "mnist, fashion-mnist, cifar10 or cifar100"
+BENCHMARK_HELP = (
+    "a folder of class folders of images, a FILE.npz, hf:NAME, or digits, mnist, fashion-mnist, cifar10 or cifar100"
 )
+DATA_HELP = f"a table (.csv, .tsv, .parquet; see --label), {BENCHMARK_HELP}"
 NOISE_HELP = "Noise to add: symmetric:RATE, uniform:RATE, pair:RATE, instance:RATE, asymmetric:FILE, human:KIND or none"
 
 
@@ -40,8 +40,8 @@ def option(default: Any, help_text: str, **cli: Any) -> Any:
     """Return a field of a specification.
 
     Args:
-        default: its value where none is given.
-        help_text: what it means; also the help on the command line.
+        default: its value when not given.
+        help_text: its meaning; also the help on the command line.
         cli: how the command line reads it, where that does not follow from the default: `flag` (its name there),
             `metavar`, `type`, `parse` (a function of the text), `argument` (positional), `minimum`, `separated`
             (comma-separated values) and `repeated` (may be given several times).
@@ -50,7 +50,7 @@ def option(default: Any, help_text: str, **cli: Any) -> Any:
 
 
 def nested(spec: type, *, without: tuple[str, ...] = (), **defaults: Any) -> Any:
-    """Return a field that holds another specification, with other defaults and without some of its options."""
+    """Return a field that holds another specification, optionally with other defaults and without some options."""
     metadata = {"spec": spec, "defaults": defaults, "without": without}
     return field(default_factory=partial(spec, **defaults), metadata=metadata)
 
@@ -72,42 +72,46 @@ def _integer_or_text(text: str) -> int | str:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Which data, and where its validation part comes from."""
+    """The data, and the origin of its validation part."""
 
-    data: str = option("", f"{DATA_HELP}; left out to resume a run", argument=True)
-    label: str = option("", "Of a table: the column with the labels", metavar="COLUMN")
-    id_column: str = option("", "Of a table: the column with the names of its rows", flag="--id", metavar="COLUMN")
+    HELP_PANEL: ClassVar[str] = "Data"
+
+    data: str = option("", f"Data to train on: {DATA_HELP}", argument=True)
+    label: str = option("", "Label column of a table", metavar="COLUMN")
+    id_column: str = option("", "ID column of a table", flag="--id", metavar="COLUMN")
     validation: str = option(
         AUTO,
-        "clean, noisy, a FILE with trusted labels (.npz, or another table for a table), or auto: clean where clean "
-        "labels are known",
+        "Validation part: clean, noisy, a FILE with trusted labels (.npz, or another table for a table), or auto: "
+        "clean where clean labels are known",
     )
     validation_share: float | None = option(
         None, "Share of the training samples to hold out; 0.1, or up to 0.2 of small data, when not given", type=float
     )
 
     def __post_init__(self) -> None:
-        share = self.validation_share
-        if share is not None and not (isinstance(share, Real) and 0 < share < 1):
-            raise InvalidInput(f"`validation_share` must lie strictly between 0 and 1, but got {share!r}.")
+        raise_all([share_problem("validation_share", self.validation_share)])
 
 
 @dataclass(frozen=True)
 class TrainingSpec:
     """How a network is trained."""
 
+    HELP_PANEL: ClassVar[str] = "Training"
+
     network: str | Callable[..., Any] = option(
-        AUTO, "mlp, cifar10-cnn, cifar100-cnn, or auto: chosen by the shape of the data"
+        AUTO, "Reference network: mlp, cifar10-cnn, cifar100-cnn, or auto: chosen by the shape of the data"
     )
     epochs: int = option(200, "Epochs of every training")
     batch_size: int = option(128, "Samples in a batch")
     learning_rate: float = option(1e-3, "Learning rate of Adam; decays linearly to 0 over the last 60% of the epochs")
 
     def __post_init__(self) -> None:
-        check_all(
-            count_problem("epochs", self.epochs),
-            count_problem("batch_size", self.batch_size),
-            rate_problem("learning_rate", self.learning_rate),
+        raise_all(
+            [
+                count_problem("epochs", self.epochs),
+                count_problem("batch_size", self.batch_size),
+                rate_problem("learning_rate", self.learning_rate),
+            ]
         )
 
 
@@ -115,9 +119,12 @@ class TrainingSpec:
 class SearchSpec:
     """How a schedule is searched; `space` may be an `s2e.Space`, `sampler` an `optuna.samplers.BaseSampler`."""
 
+    HELP_PANEL: ClassVar[str] = "Search"
+
     space: str | Any = option("s2e", "Family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp")
     sampler: str | Any = option(
-        "curve", "curve, newton, newton-curve, natural, gradient, or Optuna's random, tpe, gp, cmaes or hyperband"
+        "curve",
+        "Sampler: curve, newton, newton-curve, natural, gradient, or Optuna's random, tpe, gp, cmaes or hyperband",
     )
     trials: int | None = option(
         None,
@@ -134,9 +141,11 @@ class SearchSpec:
     )
 
     def __post_init__(self) -> None:
-        check_all(
-            count_problem("trials", self.trials, None),
-            count_problem("generation_size", self.generation_size, AUTO),
+        raise_all(
+            [
+                count_problem("trials", self.trials, None),
+                count_problem("generation_size", self.generation_size, AUTO),
+            ]
         )
 
 
@@ -153,7 +162,7 @@ def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """`s2e search`: how the schedule is searched, and what is trained with it."""
+    """`s2e search`: the search of a schedule and the final training with it."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "baselines", "restarts"})
 
@@ -168,7 +177,7 @@ class SearchOptions:
     seed: int = _seed()
 
     def __post_init__(self) -> None:
-        check_all(count_problem("restarts", self.restarts))
+        raise_all([count_problem("restarts", self.restarts)])
 
 
 @dataclass(frozen=True)
@@ -177,8 +186,8 @@ class TrainOptions:
 
     dataset: DataSpec = nested(DataSpec)
     noise: str = option("none", NOISE_HELP)
-    method: str = option("coteaching", _one_of(METHODS))
-    schedule: str = option("", "constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")
+    method: str = option("coteaching", f"Method: {_one_of(METHODS)}")
+    schedule: str = option("", "Keep rates: constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")
     transition: str = option(
         "", "For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given"
     )
@@ -188,16 +197,16 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """`s2e compare`: which methods are compared, on which data."""
+    """`s2e compare`: the methods to compare, and the data."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"methods"})
 
     dataset: DataSpec = nested(DataSpec)
     noises: tuple[str, ...] = _noises()
     methods: tuple[str, ...] = option(
-        (ALL,), f"all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD", separated=True
+        (ALL,), f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD", separated=True
     )
-    seeds: int = option(5, "How often each method is trained, with other initial weights and other noise")
+    seeds: int = option(5, "Trainings of each method, with different initial weights and different noise")
     noise_rate: float | None = option(
         None,
         "Noise rate given to the methods that need one; when not given, the true share of wrong labels where it is "
@@ -210,10 +219,12 @@ class CompareOptions:
 
     def __post_init__(self) -> None:
         rate = self.noise_rate
-        check_all(
-            count_problem("seeds", self.seeds),
-            None if rate is None or 0 <= rate < 1 else f"`noise_rate` must lie in [0, 1), but got {rate}.",
-            None if self.noises else "`noises` must hold at least one noise setting, but got none.",
+        raise_all(
+            [
+                count_problem("seeds", self.seeds),
+                None if rate is None or 0 <= rate < 1 else f"`noise_rate` must lie in [0, 1), but got {rate}.",
+                None if self.noises else "`noises` must hold at least one noise setting, but got none.",
+            ]
         )
 
 
@@ -221,37 +232,39 @@ PAPER_NOISES = ("symmetric:0.2", "symmetric:0.5", "pair:0.45")
 """The noise settings of the paper."""
 
 _PAPER = "; the paper's three when not given"
-_TOGETHER = "Trainings at a time; finished ones survive an interruption"
+_TOGETHER = "Trainings at a time, as one population; stored when they are finished"
 _SHARE = "Share of the training samples to hold out; 0.1, or up to 0.2 of small data, when not given"
 
 
 @dataclass(frozen=True)
 class SpacesOptions:
-    """`s2e reproduce spaces`: how many schedules are drawn in each space, trained and tested."""
+    """`s2e reproduce spaces`: the schedules drawn in each space, trained and tested."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"together"})
 
-    data: str = option("mnist", DATA_HELP)
+    data: str = option("mnist", f"Data to train on: {BENCHMARK_HELP}")
     noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
     draws: int = option(50, "Schedules drawn in each space, under each noise setting")
-    sets: int = option(1, "How often the whole search is repeated with other draws, for error bars of the spaces")
-    seeds: int = option(5, "How often the schedule found in a space is trained and tested, in each set")
+    sets: int = option(1, "Repetitions of the whole search with other draws, for standard errors")
+    seeds: int = option(5, "Trainings of the schedule found in a space, in each set")
     together: int = option(250, _TOGETHER)
     training: TrainingSpec = nested(TrainingSpec)
     seed: int = _seed()
 
     def __post_init__(self) -> None:
-        check_all(*(count_problem(name, getattr(self, name)) for name in ("draws", "sets", "seeds", "together")))
+        raise_all(count_problem(name, getattr(self, name)) for name in ("draws", "sets", "seeds", "together"))
 
 
 @dataclass(frozen=True)
 class SamplersOptions:
-    """`s2e reproduce searchers`: which samplers are compared, on which data, with which budget."""
+    """`s2e reproduce searchers`: the samplers to compare, the data, and the budget."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"samplers", "jobs"})
 
-    on: str = option("table", f"table, table:FILE of another one, or data to train on: {DATA_HELP}")
-    samplers: tuple[str, ...] = option((ALL,), "all, or a comma-separated list", separated=True)
+    on: str = option(
+        "table", f"The table of schedules, table:FILE for another one, or data to train on: {BENCHMARK_HELP}"
+    )
+    samplers: tuple[str, ...] = option((ALL,), "Samplers: all, or a comma-separated list", separated=True)
     noises: tuple[str, ...] = _noises((), _PAPER)
     repeats: int = option(100, "Searches of each sampler under each noise setting")
     random_trials: int = option(300, "Full trainings of random search")
@@ -262,11 +275,13 @@ class SamplersOptions:
     seed: int = _seed()
 
     def __post_init__(self) -> None:
-        check_all(
-            *(count_problem(name, getattr(self, name)) for name in ("repeats", "random_trials")),
-            count_problem("jobs", self.jobs, None),
-            count_problem("trials", self.search.trials),
-            count_problem("generation_size", self.search.generation_size),
+        raise_all(
+            [
+                *(count_problem(name, getattr(self, name)) for name in ("repeats", "random_trials")),
+                count_problem("jobs", self.jobs, None),
+                count_problem("trials", self.search.trials),
+                count_problem("generation_size", self.search.generation_size),
+            ]
         )
 
 
@@ -274,13 +289,13 @@ class SamplersOptions:
 class TableOptions:
     """`s2e reproduce table`: the schedule table that samplers are compared on."""
 
-    data: str = option("mnist", DATA_HELP)
+    data: str = option("mnist", f"Data to train on: {BENCHMARK_HELP}")
     noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
     space: str = option("s2e", "Family of schedules")
     draws: int = option(2048, "Uniform draws from the space")
-    again: int = option(64, "How many of them are trained from other initial weights too")
-    times: int = option(2, "How often these are trained again")
-    rounds: int = option(2, "How often more promising points are proposed and trained")
+    again: int = option(64, "Draws that are also trained from other initial weights")
+    times: int = option(2, "Further trainings of each of these")
+    rounds: int = option(2, "Rounds in which promising points are proposed and trained")
     together: int = option(252, _TOGETHER)
     method: str = option("coteaching", f"Method whose schedules are trained: {_one_of(SEARCHABLE_METHODS)}")
     validation_share: float | None = option(None, _SHARE, type=float)
@@ -288,16 +303,18 @@ class TableOptions:
     seed: int = _seed()
 
     def __post_init__(self) -> None:
-        check_all(
-            count_problem("draws", self.draws),
-            count_problem("times", self.times),
-            None
-            if 0 <= self.again <= self.draws
-            else f"`0 <= again <= draws` must hold, but got again={self.again}, draws={self.draws}.",
-            None if self.rounds >= 0 else f"`rounds` must be at least 0, but got {self.rounds}.",
-            None
-            if self.together >= len(self.noises)
-            else f"`together` must be at least {len(self.noises)}, but got {self.together}.",
+        raise_all(
+            [
+                count_problem("draws", self.draws),
+                count_problem("times", self.times),
+                None
+                if 0 <= self.again <= self.draws
+                else f"`0 <= again <= draws` must hold, but got again={self.again}, draws={self.draws}.",
+                None if self.rounds >= 0 else f"`rounds` must be at least 0, but got {self.rounds}.",
+                None
+                if self.together >= len(self.noises)
+                else f"`together` must be at least {len(self.noises)}, but got {self.together}.",
+            ]
         )
 
 
@@ -346,15 +363,8 @@ def assemble(options: type[Options], values: Mapping[str, Any]) -> Options:
 # --------------------------------------------------------------------------------------------------------------- checks
 
 
-def check_all(*problems: str | None) -> None:
-    """Raise one error that names all problems, if there are any."""
-    found = [problem for problem in problems if problem]
-    if found:
-        raise InvalidInput(" ".join(found))
-
-
 def count_problem(name: str, value: object, *others: str | None) -> str | None:
-    """Return what is wrong with a value that must be a positive integer, or one of a few others; None if nothing is."""
+    """Return the problem of a value that must be a positive integer, or one of a few others; None if it is valid."""
     if isinstance(value, (int, Integral)) and not isinstance(value, bool) and int(value) >= 1:
         return None
     if isinstance(value, (str, type(None))) and value in others:
@@ -364,7 +374,21 @@ def count_problem(name: str, value: object, *others: str | None) -> str | None:
 
 
 def rate_problem(name: str, value: object) -> str | None:
-    """Return what is wrong with a value that must be positive and finite; None if nothing is."""
+    """Return the problem of a value that must be positive and finite; None if it is valid."""
     if isinstance(value, Real) and 0 < float(value) < math.inf:
         return None
     return f"`{name}` must be positive and finite, but got {value!r}."
+
+
+def share_problem(name: str, value: object) -> str | None:
+    """Return the problem of a value that must be a share between 0 and 1, or None; None if it is valid."""
+    if value is None or (isinstance(value, Real) and 0 < float(value) < 1):
+        return None
+    return f"`{name}` must lie strictly between 0 and 1, but got {value!r}."
+
+
+def seed_problem(value: object) -> str | None:
+    """Return the problem of a value that must be a seed; None if it is valid."""
+    if isinstance(value, (int, Integral)) and not isinstance(value, bool) and int(value) >= 0:
+        return None
+    return f"`seed` must be an integer of at least 0, but got {value!r}."

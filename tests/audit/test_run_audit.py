@@ -92,7 +92,7 @@ def test_audit_of_forward_correction_ignores_its_losses_and_numbers_rows_without
 
 def test_runs_without_records_are_refused(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", {"options": {"method": "coteaching"}})
-    with pytest.raises(UnreadableData, match="holds no finished training and cannot be audited"):
+    with pytest.raises(UnreadableData, match="holds no records of a finished search or training"):
         audit_run(run)
     run.write_arrays(RECORDS, {"seen": np.zeros((1, 1))})
     with pytest.raises(UnreadableData, match="holds records of an older version"):

@@ -49,11 +49,11 @@ def test_bad_input_is_refused_in_one_line(run: str) -> None:
     Run.create("unfinished", {"options": {"method": "coteaching"}})
     for arguments, mention in (
         (("audit", "absent"), "holds no run"),
-        (("audit", "unfinished"), "holds no finished training"),
+        (("audit", "unfinished"), "holds no records of a finished search or training"),
         (("predict", "absent", "own.npz"), "holds no run"),
         (("predict", "unfinished", "own.npz"), "holds no trained classifier yet"),
         (("predict", run, "absent.npz"), "absent.npz"),
-        (("predict", run, "new.npz", "-o", "no/such/folder.csv"), "`output` must be a file to write to"),
+        (("predict", run, "new.npz", "-o", "no/such/folder.csv"), "`output` must be a file in an existing directory"),
     ):
         refused = s2e(*arguments)
         assert refused.exit_code == 2

@@ -75,7 +75,7 @@ def test_json_prints_the_result_and_the_run(command: list[str]) -> None:
     assert printed == json.loads((run / "result.json").read_text())
 
 
-def test_the_seed_decides_the_figures() -> None:
+def test_results_depend_on_the_seed() -> None:
     figures = []
     for where, seed in (("a", "3"), ("b", "3"), ("c", "4")):
         printed = s2e("search", save(), *TINY_SEARCH, "--seed", seed, "--out", where, "--json").stdout
@@ -89,7 +89,7 @@ def test_a_long_path_is_printed_on_one_line(work: Path) -> None:
     assert f"run: {out}\n" in result.stdout
 
 
-def test_runs_of_the_same_second_get_directories_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_the_same_second_get_different_directories(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.strftime", lambda *_: "20250101-000000")
     for _ in range(2):
         assert s2e("train", save(), *TINY, "--method", "standard").exit_code == 0

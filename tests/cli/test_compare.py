@@ -90,17 +90,17 @@ def test_json_is_the_result_and_the_run() -> None:
     assert shown["summary"][0]["last_10_epochs"].keys() == {"mean", "std"}
 
 
-def test_without_out_the_run_lies_under_runs() -> None:
+def test_without_out_the_run_is_under_runs() -> None:
     shown = done(right(), "--methods", "standard", "--seeds", "1")
     (made,) = Path("runs").iterdir()
     assert made.name.startswith("compare-right-")
     assert shown.stdout.endswith(f"run: {made}\n")
 
 
-def test_the_table_says_which_methods_are_left_out() -> None:
+def test_left_out_methods_are_listed() -> None:
     shown = done(save(), "--out", "run")
     flat = " ".join(shown.stdout.split())
-    reason = "needs a noise rate to make its schedule from; give your guess with --noise-rate, or search with s2e"
+    reason = "needs a noise rate for its schedule; give an estimate with --noise-rate, or search with s2e"
     for name in ("MentorNet", "Co-teaching", "Co-teaching+", "JoCoR"):
         assert f"left out: {name}, {reason}" in flat
     assert "left out: Reweight, needs clean validation samples to train with; give some with --validation" in flat
@@ -130,7 +130,7 @@ def test_spaces_around_names_are_ignored() -> None:
         ("--methods jocar", "`methods` must be one of jocor, "),
         ("--methods s2e:standard", "`methods` must be one of s2e:"),
         ("--methods ,", "but got ''"),
-        ("--methods standard,coteaching", "coteaching needs a noise rate to make its schedule from"),
+        ("--methods standard,coteaching", "coteaching needs a noise rate for its schedule"),
         ("--methods reweight", "reweight needs clean validation samples to train with; give some with --validation"),
         ("--batch-size 500", "pass a smaller batch size"),
         ("--sampler newton --generation-size 1", "`generation_size` must be at least 2"),
@@ -161,7 +161,7 @@ def copied(finished: Path) -> Path:
 
 
 def stopped_in(population: int, patched: pytest.MonkeyPatch) -> None:
-    """Press Ctrl-C in the population after so many."""
+    """Press Ctrl-C in the given population, counted from 0."""
     trained = 0
 
     def train(task: Task, members: Sequence[Member], **named: Any) -> Trained:
@@ -183,9 +183,9 @@ def test_an_interrupted_comparison_resumes_to_the_same_result(finished: Path, po
         stopped = compare(data, *TWO_NOISES, "--methods", "standard,f-correction,s2e", "--out", out)
     assert stopped.exit_code == 130
     assert stopped.stdout == ""
-    said = stopped.stderr.splitlines()[-1]
-    assert said.startswith("s2e: interrupted; continue with: s2e compare --resume --out ")
-    command = shlex.split(said.partition("continue with: ")[2])
+    printed = stopped.stderr.splitlines()[-1]
+    assert printed.startswith("s2e: interrupted; continue with: s2e compare --resume --out ")
+    command = shlex.split(printed.partition("continue with: ")[2])
     assert command == ["s2e", "compare", "--resume", "--out", out]
     continued = s2e(*command[1:])
     assert continued.exit_code == 0, continued.stderr
@@ -217,19 +217,19 @@ def test_resuming_with_more_methods_trains_only_those(finished: Path, copied: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         ("--seeds 3", "seeds was 2 and is now 3"),
         ("--noise-rate 0.3 --epochs 9", "noise_rate was None and is now 0.3; epochs was 3 and is now 9"),
     ],
 )
-def test_resuming_with_other_options_names_them(finished: Path, copied: Path, arguments: str, said: str) -> None:
+def test_resuming_with_other_options_names_them(finished: Path, copied: Path, arguments: str, printed: str) -> None:
     refused = s2e("compare", "--resume", "--out", "copied", *arguments.split())
-    assert_refused(refused, f"'copied' was made with other settings: {said}.")
+    assert_refused(refused, f"'copied' was made with other settings: {printed}.")
     assert tables(copied) == tables(finished)
 
 
-def test_bad_input_costs_a_finished_comparison_nothing(finished: Path, copied: Path) -> None:
+def test_bad_input_does_not_change_a_finished_comparison(finished: Path, copied: Path) -> None:
     refused = s2e("compare", "--resume", "--out", "copied", "--methods", "standard,jocar")
     assert_refused(refused, "`methods` must be one of jocor, ")
     assert tables(copied) == tables(finished)
@@ -252,7 +252,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 
 
 def stop(process: subprocess.Popen[str], when: Callable[[], bool], by: signal.Signals) -> list[str]:
-    """Stop a process as soon as something holds, and return what it said."""
+    """Stop a process as soon as something holds, and return its output."""
     deadline = time.monotonic() + PATIENCE_S
     while not when():
         assert process.poll() is None, "it ended before it could be stopped"
@@ -274,10 +274,10 @@ def test_a_killed_comparison_resumes_to_the_same_result() -> None:
     while not lines[-1].startswith("generation"):
         assert process.poll() is None, lines
         lines.append(process.stderr.readline())
-    said = stop(process, lambda: True, signal.SIGINT)
+    printed = stop(process, lambda: True, signal.SIGINT)
     assert process.returncode == 130
-    assert said[-1] == "s2e: interrupted; continue with: s2e compare --resume --out run"
-    assert not any("Traceback" in line for line in said)
+    assert printed[-1] == "s2e: interrupted; continue with: s2e compare --resume --out run"
+    assert not any("Traceback" in line for line in printed)
     assert not any(line.startswith("standard") for line in lines)  # it is not trained again
     continued = s2e("compare", "--resume", "--out", "run")
     assert continued.exit_code == 0, continued.stderr

@@ -36,7 +36,7 @@ TRAIN = ["--method", "standard", *TINY]
         ("own.csv", ["`label`", "size, kind"]),
         ("own.csv --label knd", ["`label` must be one of kind, size"]),
         ("folder", ["folder", "class"]),
-        ("digits --label kind", ["`label`", "digits", "leave it out"]),
+        ("digits --label kind", ["`label`", "digits", "omit it"]),
         ("truncated.npz", ["truncated.npz", "truncated"]),
         ("corrupted.npz", ["corrupted.npz"]),
         ("a" * 300 + ".npz", ["cannot be a path"]),
@@ -118,9 +118,9 @@ def test_unusable_options_of_search_are_refused(options: str, mention: str) -> N
         ("--schedule garbage", "`schedule` must be one of "),
         ("--schedule constant:1.5", "`rate` must lie in [0, 1], but got 1.5"),
         ("--schedule nowhere.json", "nowhere.json"),
-        ("--schedule three.json", "one number for each of the 200 epochs, but got 3 of them"),
+        ("--schedule three.json", "one number for each of the 200 epochs, but got 3 numbers"),
         ("--schedule broken.json", "is not JSON"),
-        ("--schedule constant:1 --transition three.json", "`transition` must go with a method that needs one"),
+        ("--schedule constant:1 --transition three.json", "`transition` must be used with a method that needs one"),
         ("--schedule constant:1 --learning-rate 0", "`learning_rate` must be positive and finite"),
     ],
 )
@@ -146,21 +146,21 @@ def test_arguments_that_cannot_be_parsed_are_usage_errors(arguments: str) -> Non
 
 
 @pytest.mark.parametrize("command", [["search"], ["train", "--method", "standard"], ["compare"]], ids=lambda c: c[0])
-def test_a_taken_directory_is_refused_and_left_alone(command: list[str]) -> None:
-    Path("taken").mkdir()
-    Path("taken/config.json").write_text("{}")
+def test_a_used_directory_is_refused_and_not_changed(command: list[str]) -> None:
+    Path("used").mkdir()
+    Path("used/config.json").write_text("{}")
     Path("full").mkdir()
     Path("full/thesis.tex").write_text("")
-    assert_refused(s2e(*command, "digits", "--out", "taken"), "'taken' already holds a run")
+    assert_refused(s2e(*command, "digits", "--out", "used"), "'used' already holds a run")
     assert_refused(s2e(*command, "digits", "--out", "full"), "new or an empty directory")
     assert_refused(s2e(*command, "digits", "--out", "full/thesis.tex"), "a directory to write to")
     assert_refused(s2e(*command, save(), *TINY, "--out", "full/thesis.tex/run"), "a directory to write to")
-    assert [entry.name for entry in Path("taken").iterdir()] == ["config.json"]
+    assert [entry.name for entry in Path("used").iterdir()] == ["config.json"]
     assert [entry.name for entry in Path("full").iterdir()] == ["thesis.tex"]
 
 
 def test_resuming_needs_a_run_of_the_same_command(work: Path) -> None:
-    assert_refused(s2e("search", "--resume"), "must come with --out")
+    assert_refused(s2e("search", "--resume"), "must be used with --out")
     assert_refused(s2e("search", "--resume", "--out", "nowhere"), "holds no run")
     assert s2e("train", save(), *TRAIN, "--out", "trained").exit_code == 0
     assert_refused(s2e("search", "--resume", "--out", "trained"), "is of s2e train")
@@ -176,7 +176,7 @@ def test_resuming_needs_a_run_of_the_same_command(work: Path) -> None:
                 {"command": "search", "options": {"data": "digits", "colour": 1}}
                 | {"data_root": "data", "device": "cpu", "storage": None}
             ),
-            "has options this version does not know: colour",
+            "has options unknown to this version: colour",
         ),
     ],
     ids=["a list", "damaged", "an unknown option"],
@@ -187,7 +187,7 @@ def test_a_configuration_that_cannot_be_used_is_refused(config: str, mention: st
     assert_refused(s2e("search", "--resume", "--out", "old"), f"'old/{CONFIG}' {mention}")
 
 
-def test_a_run_in_use_is_left_alone() -> None:
+def test_a_run_in_use_is_not_changed() -> None:
     assert s2e("search", save(), *TINY_SEARCH, "--out", "busy").exit_code == 0
     before = Path("busy", CONFIG).read_text()
     with Run("busy").locked():
@@ -207,7 +207,7 @@ def test_a_run_in_use_is_left_alone() -> None:
     ],
     ids=["input", "data", "run"],
 )
-def test_debug_lets_the_exception_through(arguments: list[str], error: type[Exception]) -> None:
+def test_debug_raises_the_exception(arguments: list[str], error: type[Exception]) -> None:
     Path("something").touch()
     assert type(s2e(*arguments, "--debug").exception) is error
 

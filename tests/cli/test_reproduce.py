@@ -30,11 +30,11 @@ TABLE = ["reproduce", "table", "--draws", "4", "--again", "1", "--rounds", "0", 
 
 
 def test_without_a_name_help_is_shown() -> None:
-    alone, asked = s2e("reproduce"), s2e("reproduce", "--help")
-    assert (alone.exit_code, asked.exit_code) == (2, 0)
-    assert (alone.stdout + alone.stderr).strip() == asked.stdout.strip()
-    assert re.search(r"Usage: .*reproduce \[OPTIONS\] WHAT", asked.stdout)
-    assert "│ convergence " in asked.stdout
+    bare, with_help = s2e("reproduce"), s2e("reproduce", "--help")
+    assert (bare.exit_code, with_help.exit_code) == (2, 0)
+    assert (bare.stdout + bare.stderr).strip() == with_help.stdout.strip()
+    assert re.search(r"Usage: .*reproduce \[OPTIONS\] WHAT", with_help.stdout)
+    assert "│ convergence " in with_help.stdout
 
 
 def test_unknown_name_is_refused_with_the_known_ones() -> None:
@@ -61,7 +61,7 @@ def test_convergence_writes_or_prints_numbers(monkeypatch: pytest.MonkeyPatch) -
 
 def test_unwritable_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convergence, "convergence", lambda seed: {"seed": seed})
-    message = "`--out` must be a file to write to, but 'nowhere/numbers.json' is not: No such file"
+    message = "`out` must be a file in an existing directory, but got 'nowhere/numbers.json'"
     assert_refused(s2e("reproduce", "convergence", "--out", "nowhere/numbers.json"), message)
 
 

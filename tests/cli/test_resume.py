@@ -130,10 +130,10 @@ def test_an_interrupted_search_prints_how_to_resume(never_killed: Path, tmp_path
     assert process.stderr is not None
     while not process.stderr.readline().startswith("generation 1/2"):
         assert process.poll() is None
-    said = stop(process, after(0.2), signal.SIGINT)  # while the second generation trains
+    printed = stop(process, after(0.2), signal.SIGINT)  # while the second generation trains
     assert process.returncode == 130
-    assert said == f"{resume_message(path)}\n"
-    assert s2e(*said.rpartition("s2e ")[2].split()).exit_code == 0
+    assert printed == f"{resume_message(path)}\n"
+    assert s2e(*printed.rpartition("s2e ")[2].split()).exit_code == 0
     assert_same_run(path, never_killed)
 
 
@@ -142,10 +142,10 @@ def test_an_interrupted_search_prints_how_to_resume(never_killed: Path, tmp_path
 
 def test_resuming_a_finished_search_repeats_the_final_training(never_killed: Path, copied: Path) -> None:
     (copied / "result.json").unlink()
-    said = finish(copied).stderr
-    assert "search: 0 epochs" in said
-    assert f"final training: {EPOCHS} epochs" in said
-    assert "trial" not in said
+    printed = finish(copied).stderr
+    assert "search: 0 epochs" in printed
+    assert f"final training: {EPOCHS} epochs" in printed
+    assert "trial" not in printed
     assert_same_run(copied, never_killed)
 
 
@@ -155,7 +155,7 @@ def test_resuming_with_the_same_options_changes_nothing(never_killed: Path, copi
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "printed"),
     [
         (["--epochs", "7"], f"epochs was {EPOCHS} and is now 7"),
         (["--generation-size", "8"], "generation_size was 4 and is now 8"),
@@ -163,16 +163,18 @@ def test_resuming_with_the_same_options_changes_nothing(never_killed: Path, copi
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_resuming_with_another_option_names_it(never_killed: Path, copied: Path, setting: list[str], said: str) -> None:
+def test_resuming_with_another_option_names_it(
+    never_killed: Path, copied: Path, setting: list[str], printed: str
+) -> None:
     refused = s2e("search", "--resume", "--out", str(copied), *setting)
     assert refused.exit_code == 2
-    assert refused.stderr == f"s2e: {str(copied)!r} was made with other settings: {said}.\n"
+    assert refused.stderr == f"s2e: {str(copied)!r} was made with other settings: {printed}.\n"
     assert_same_run(copied, never_killed)
 
 
 def test_resuming_with_several_other_options_names_all(copied: Path) -> None:
-    said = s2e("search", "--resume", "--out", str(copied), "--epochs", "7", "--batch-size", "64").stderr
-    assert f"epochs was {EPOCHS} and is now 7; batch_size was 128 and is now 64" in said
+    printed = s2e("search", "--resume", "--out", str(copied), "--epochs", "7", "--batch-size", "64").stderr
+    assert f"epochs was {EPOCHS} and is now 7; batch_size was 128 and is now 64" in printed
 
 
 def test_resuming_with_more_trials_equals_a_longer_search(copied: Path, tmp_path: Path) -> None:

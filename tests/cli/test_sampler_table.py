@@ -37,8 +37,8 @@ def test_table_has_samplers_as_rows_and_noise_settings_as_columns() -> None:
     assert str(table.columns[2].header) == "pair noise, 40%"
     assert str(table.caption).splitlines() == [
         "validation error in percent, mean over 7 repeats and its 95% confidence band",
-        "pair:0.4: curve needs 21 trainings for the error that random finds with 60",
-        "none: curve needs more trainings than it had for the error that random finds with 60",
+        "pair:0.4: curve needs 21 trainings for the error of random with 60",
+        "none: curve needs more trainings than it had for the error of random with 60",
         "none: held-out correlation of the table's surrogate 0.910, of a perfect one 0.950",
         "9 s on cpu",
     ]

@@ -1,4 +1,4 @@
-"""The tables of a comparison: what their cells say, and that they fit a terminal of 80 columns."""
+"""The tables of a comparison: their cells, and their width on a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_noise_setting_has_its_table_with_its_methods_in_their_order() -> 
 
 
 @pytest.mark.parametrize("validation", ["clean", "noisy", "relabelled"])
-def test_a_table_says_where_its_figures_are_of_validation(validation: str) -> None:
+def test_header_names_the_validation_part(validation: str) -> None:
     (lines,) = printed(a_result(a_row(), evaluated_on="valid", validation=validation))
     assert cells(lines[2])[1] == f"accuracy on {validation} validation data, last 10 epochs"
 
@@ -99,13 +99,13 @@ def test_a_single_seed_has_no_deviation() -> None:
     assert caption(lines)[0] == "in percent, one seed"
 
 
-def test_a_table_says_what_nobody_knows() -> None:
+def test_unknown_values_are_shown_as_unknown() -> None:
     (lines,) = printed(a_result(a_row(label_precision=figure(None)), noise_rates={"pair:0.45": None}))
     assert body(lines)[0][3] == "unknown"
     assert caption(lines)[1] == "share of wrong labels unknown"
 
 
-def test_accuracies_that_nobody_knows_are_no_obstacle() -> None:
+def test_unknown_accuracies_are_accepted() -> None:
     unknown = a_row("standard", last_10_epochs=figure(None), best_epoch=figure(None))
     (lines,) = printed(a_result(unknown))
     assert body(lines)[0][1:3] == ["unknown", "unknown"]
@@ -113,7 +113,7 @@ def test_accuracies_that_nobody_knows_are_no_obstacle() -> None:
     assert [row[1] for row in body(lines)] == ["unknown", "84.47 ± 0.31"]
 
 
-def test_trainings_that_diverged_are_counted_beside_the_method() -> None:
+def test_diverged_trainings_are_counted_next_to_the_method() -> None:
     (lines,) = printed(a_result(a_row("standard", diverged=2), a_row()))
     assert [row[0] for row in body(lines)] == ["Standard (2 of 5 diverged)", "S2E"]
 
@@ -140,7 +140,7 @@ def test_equal_best_means_are_all_bold() -> None:
     assert sum("\x1b[1m" in line for line in lines if line.startswith("│")) == 2
 
 
-def test_the_caption_says_what_the_figures_are_and_the_last_one_what_concerns_all() -> None:
+def test_captions_describe_the_numbers_and_the_last_one_the_run() -> None:
     left = [{"method": "reweight", "reason": "needs clean validation data"}]
     rates = {"pair:0.45": 0.4504, "pair:0.2": 0.2}
     first, last = printed(a_result(a_row(), a_row(noise="pair:0.2", seeds=3), left_out=left, noise_rates=rates))
@@ -156,7 +156,7 @@ def test_the_caption_says_what_the_figures_are_and_the_last_one_what_concerns_al
     ]
 
 
-def test_methods_with_different_numbers_of_seeds_are_told() -> None:
+def test_different_numbers_of_seeds_are_shown_as_a_range() -> None:
     (lines,) = printed(a_result(a_row("standard"), a_row(seeds=3)))
     assert caption(lines)[0] == "in percent, mean ± standard deviation over 3 to 5 seeds"
 

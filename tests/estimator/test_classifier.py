@@ -194,7 +194,7 @@ def test_cross_validation_and_grid_search(noisy):
     np.testing.assert_array_equal(here, elsewhere)
 
 
-def test_random_state_decides_the_classifier(noisy, quick):
+def test_result_depends_on_random_state(noisy, quick):
     X, given = noisy[0], noisy[1]
     first = quick.predict_proba(X)
     np.testing.assert_array_equal(fitted(X, given).predict_proba(X), first)

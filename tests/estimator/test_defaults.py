@@ -17,5 +17,5 @@ def test_a_batch_leaves_ten_steps_where_the_samples_are_that_many(samples, batch
 @pytest.mark.parametrize(
     ("samples", "batch", "epochs"), [(5, 16, 200), (1000, 64, 200), (12_800, 128, 80), (60_000, 128, 40)]
 )
-def test_epochs_come_to_about_as_many_steps(samples, batch, epochs):
+def test_epochs_give_about_8000_steps(samples, batch, epochs):
     assert epochs_for(samples, batch) == epochs

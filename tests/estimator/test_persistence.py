@@ -65,7 +65,7 @@ def test_a_factory_is_passed_again(tmp_path, network):
     np.testing.assert_array_equal(after.predict_proba(X), before.predict_proba(X))
     with pytest.raises(InvalidInput, match="`network` must be given"):
         S2EClassifier.load(tmp_path / "saved")
-    with pytest.raises(UnreadableData, match="is not a classifier"):
+    with pytest.raises(UnreadableData, match="is not a saved classifier"):
         S2EClassifier.load(tmp_path / "saved", network=lambda: of_any_shape((4,), 7))
 
 
@@ -73,13 +73,13 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(UnreadableData, match="does not exist"):
         S2EClassifier.load(tmp_path / "nothing")
     (tmp_path / "text").write_text("not tensors")
-    with pytest.raises(UnreadableData, match="is not a classifier"):
+    with pytest.raises(UnreadableData, match="is not a saved classifier"):
         S2EClassifier.load(tmp_path / "text")
     X, y = three_blobs(96)
     whole = fitted(X, y)
     whole.save(tmp_path / "whole")
     save_file(load_file(tmp_path / "whole"), tmp_path / "bare")
-    with pytest.raises(UnreadableData, match="is not a classifier"):
+    with pytest.raises(UnreadableData, match="is not a saved classifier"):
         S2EClassifier.load(tmp_path / "bare")
     with pytest.raises(InvalidInput, match="directory that exists"):
         whole.save(tmp_path / "nowhere" / "saved")

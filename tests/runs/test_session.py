@@ -55,10 +55,13 @@ def test_session_writes_nothing_before_it_starts(location: RunLocation) -> None:
     assert not location.out.exists()
 
 
-@pytest.mark.parametrize("taken", ["file", "other files"])
-def test_taken_directory_is_refused(location: RunLocation, taken: str) -> None:
-    if taken == "file":
+@pytest.mark.parametrize("content", ["file", "file as parent", "other files"])
+def test_used_directory_is_refused(location: RunLocation, content: str) -> None:
+    if content == "file":
         location.out.write_text("")
+    elif content == "file as parent":
+        location.out.write_text("")
+        location = replace(location, out=location.out / "run")
     else:
         location.out.mkdir()
         (location.out / "thesis.tex").write_text("")
@@ -141,7 +144,7 @@ def test_config_that_is_not_of_a_run_is_refused(location: RunLocation) -> None:
 
 def test_options_of_another_version_are_refused(location: RunLocation) -> None:
     run_once(location)
-    with pytest.raises(UnreadableData, match="options this version does not know: restarts"):
+    with pytest.raises(UnreadableData, match="options unknown to this version: restarts"):
         stored_options(location.out, "search", NAMES - {"restarts"})
 
 

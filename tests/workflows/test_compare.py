@@ -57,8 +57,8 @@ own = pytest.fixture(unknown_noise, scope="module")
 
 WHOLE: dict[str, Any] = {"noises": NOISES, "space": "s2e", "trials": 4, "generation_size": 2}
 NAMES = [*METHODS, "s2e", "s2e:jocor"]
-NEEDS_RATE = "needs a noise rate to make its schedule from; give your guess with --noise-rate, or search with s2e"
-NEEDS_CLEAN = "needs clean validation samples to train with; give some with --validation FILE.npz"
+NEEDS_RATE = "needs a noise rate for its schedule; give an estimate with --noise-rate, or search with s2e"
+NEEDS_CLEAN = "needs clean validation samples to train with; give some with --validation FILE"
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +333,7 @@ def test_given_noise_rate_makes_the_schedules(own: str, data: str, tmp_path: Pat
     for one in outcomes(run).values():
         assert one.keep_rates is not None
         np.testing.assert_allclose(one.keep_rates, coteaching_schedule(0.2))
-    assert result(run)["noise_rates"][noise] != 0.2  # a guess is not reported as the true rate
+    assert result(run)["noise_rates"][noise] != 0.2  # a given rate is not reported as the true one
 
 
 def test_schedule_is_made_from_the_noise_rate_of_its_own_draw(data: str, tmp_path: Path) -> None:

@@ -11,15 +11,15 @@ from s2e.methods import METHODS, Coteaching, CoteachingPlus, JoCoR, method
 from s2e.workflows.entrants import Entrant, Setting, check_entrant_names, entrants_for
 from small_tasks import setting
 
-NEEDS_RATE = "needs a noise rate to make its schedule from; give your guess with --noise-rate, or search with s2e"
-NEEDS_CLEAN = "needs clean validation samples to train with; give some with --validation FILE.npz"
+NEEDS_RATE = "needs a noise rate for its schedule; give an estimate with --noise-rate, or search with s2e"
+NEEDS_CLEAN = "needs clean validation samples to train with; give some with --validation FILE"
 
 
 def entrants(*names: str, settings: Sequence[Setting] = (), noise_rate: float | None = None) -> list[Entrant]:
     return entrants_for(names, settings or [setting()], noise_rate=noise_rate)[0]
 
 
-def test_all_stands_for_the_methods_and_the_search() -> None:
+def test_all_selects_the_methods_and_the_search() -> None:
     every = entrants("all")
     assert [each.name for each in every] == [*METHODS, "s2e"]
     assert [each.method for each in every] == [*METHODS.values(), Coteaching()]

@@ -59,7 +59,10 @@ CASES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"schedule": ""}, "`schedule` must be given for coteaching"),
         ({"schedule": "constant:2"}, "in \\[0, 1\\]"),
         ({"schedule": "absent.json"}, "absent.json"),
-        ({"transition": "matrix.csv"}, "`transition` must go with a method that needs one, but coteaching does not"),
+        (
+            {"transition": "matrix.csv"},
+            "`transition` must be used with a method that needs one, but coteaching does not",
+        ),
         ({"transition": "absent.csv", "method": "f-correction"}, "absent.csv"),
     ],
     "compare": [

@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> Run:
     return Run.create(tmp_path / "run", {})
 
 
-def test_task_has_what_the_spec_says() -> None:
+def test_task_has_the_values_of_the_spec() -> None:
     task = a_task()
     assert (task.epochs, task.batch_size, task.method.name, task.device.type) == (3, 32, "coteaching", "cpu")
     assert (task.seed, a_task(order="comparison").seed) == (derive(SEED, "batches"), derive(SEED, "comparison"))

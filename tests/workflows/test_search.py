@@ -171,7 +171,7 @@ def test_baselines_are_standard_and_coteaching_with_the_true_noise_rate(searched
     np.testing.assert_allclose(stored["Co-teaching/kept"], expected)
 
 
-def test_without_a_known_noise_rate_coteaching_gets_a_guess(unknown: str, tmp_path: Path) -> None:
+def test_without_a_known_noise_rate_coteaching_gets_an_assumed_one(unknown: str, tmp_path: Path) -> None:
     run = search(search_options(unknown, **{**QUICK, "baselines": True}), RunLocation(tmp_path))
     found = result(run)
     assert [row["name"] for row in found["methods"]] == ["Standard", "Co-teaching (assumed noise rate 20%)", "S2E"]

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def records_of(
     task: Task, trained: Trained, members: Sequence[int], unseen: LabelledData | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return the records of every training sample, and of other samples whose labels are as noisy.
+    """Return the records of every training sample, and of held-out samples whose labels are as noisy.
 
-    No network was trained on the latter, so their only records are the predictions.
+    No network was trained on held-out samples, so their only records are the predictions.
 
     Args:
-        task: what was trained.
-        trained: the outcome.
+        task: task of the training.
+        trained: the trained population.
         members: indices of the members to use. Their records are summed; the M networks are those of all of them.
-        unseen: the other samples.
+        unseen: the held-out samples.
     """
     dynamics, train, indices = trained.dynamics.arrays(), task.train, list(members)
     sums = {name: array if name == "seen" else array[indices].sum(axis=0) for name, array in dynamics.items()}
@@ -95,7 +95,7 @@ class Evidence:
         return int(self.probabilities.shape[2])
 
     def _shape_problems(self) -> list[str]:
-        """Return what is wrong with the shapes."""
+        """Return the problems of the shapes."""
         if self.labels.ndim != 1 or len(self.labels) == 0:
             return [f"`labels` must be (N,) for at least one sample, but got {self.labels.shape}."]
         samples, problems = len(self.labels), []
@@ -109,7 +109,7 @@ class Evidence:
         return problems
 
     def _range_problems(self) -> list[str]:
-        """Return what is wrong with the numbers; the shapes must be correct."""
+        """Return the problems of the values; the shapes must be correct."""
         problems = []
         if self.labels.dtype.kind != "i" or self.labels.min() < 0 or self.labels.max() >= self.classes:
             found = f"{self.labels.min()}..{self.labels.max()} of type {self.labels.dtype}"

@@ -32,9 +32,9 @@ def relabelled_validation(
     """Return the labels of the validation part, relabelled.
 
     Args:
-        task: what is trained; evaluates "valid", whose labels are as noisy as the training labels.
-        learning_rate: of every member.
-        seed: of their initial weights.
+        task: data and network; evaluates "valid", whose labels are as noisy as the training labels.
+        learning_rate: initial learning rate of every member.
+        seed: seed of their initial weights.
         on_epoch: called after every epoch.
     """
     members = [

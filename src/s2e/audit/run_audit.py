@@ -75,8 +75,8 @@ def audit_run(run: Run) -> AuditedRun:
     """Audit the labels of a run."""
     records = run.read_arrays(RECORDS)
     if "probabilities" not in records:
-        reason = "records of an older version" if records else "no finished training"
-        raise UnreadableData(f"{str(run.path)!r} holds {reason} and cannot be audited; finish it or train it again.")
+        reason = "records of an older version" if records else "no records of a finished search or training"
+        raise UnreadableData(f"{str(run.path)!r} holds {reason}, so its labels cannot be audited.")
     evidence = Evidence.from_records(records)
     if run.read_json(CONFIG)["options"]["method"] == ForwardCorrection.name:
         # Its losses are those of the corrected predictions, not of the given labels.

@@ -39,7 +39,7 @@ app.add_typer(reproduce.app)
 
 
 def main() -> None:
-    """Run the command line as a program of its own."""
+    """Run the command line as a program."""
     end_on_ctrl_c()
     try:
         app(prog_name="s2e")

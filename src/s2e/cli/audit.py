@@ -12,7 +12,7 @@ from s2e.cli.options import Debug, Json
 from s2e.cli.terminal import out, reporting
 
 SHOWN = 10
-"""Of the most doubtful labels and of the likeliest mistakes, so many are printed; the file has all."""
+"""Rows printed in each table; the file has all."""
 
 
 def audit(
@@ -20,7 +20,7 @@ def audit(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the training labels of a run that are probably wrong, with what they should be."""
+    """List the training labels of a run that are probably wrong, with suggestions."""
     with reporting(debug):
         from s2e.audit import ISSUES, audit_run, write_audit
         from s2e.cli.tables import audit_tables

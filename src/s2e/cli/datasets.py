@@ -1,4 +1,4 @@
-"""`s2e datasets`: what can be loaded."""
+"""`s2e datasets`: the data sets with a name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from s2e.cli.terminal import out
 
 
 def datasets(as_json: Json = False) -> None:
-    """List what can be loaded, and from where."""
+    """List the data sets that can be loaded by name."""
     from s2e.data import available
 
     if as_json:

@@ -1,10 +1,10 @@
-"""Options of the commands: made from the fields of their specifications, and a few that say where and how to run."""
+"""Options of the commands: made from the fields of their specifications, and those of the run itself."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import Field
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -12,11 +12,27 @@ import typer
 
 from s2e.specs import leaves
 
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …, or auto")]
-DataRoot = Annotated[Path, typer.Option(help="Directory of the data sets, also of downloads")]
-Out = Annotated[Optional[Path], typer.Option(help="Directory of the run; a new one under runs/ when not given")]  # noqa: UP045
-Storage = Annotated[Optional[str], typer.Option(help="URL of the study; in the run directory when not given")]  # noqa: UP045
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out")]
+RUN_PANEL = "Run"
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …, or auto", rich_help_panel=RUN_PANEL)]
+DataRoot = Annotated[
+    Path, typer.Option(help="Directory of the data sets, also of downloads", rich_help_panel=RUN_PANEL)
+]
+Out = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="Directory of the run; a new one under runs/ when not given", rich_help_panel=RUN_PANEL),
+]
+Storage = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="URL of the study; in the run directory when not given", rich_help_panel=RUN_PANEL),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue the run in --out; data and options that are not given are those of the run",
+        rich_help_panel=RUN_PANEL,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn at random")]
@@ -33,8 +49,8 @@ RUNNING: dict[str, tuple[Any, Any]] = {
 """Options of every command that makes a run, with their defaults."""
 
 
-def parameter(field: Field[Any], default: Any) -> inspect.Parameter:
-    """Return the parameter of a command that sets one field of a specification."""
+def parameter(field: Field[Any], default: Any, panel: str | None) -> inspect.Parameter:
+    """Return the parameter of a command that sets one field of a specification, and its panel in the help."""
     about = field.metadata
     kind: Any = about.get("type") or type(default)
     if about.get("repeated"):
@@ -46,7 +62,12 @@ def parameter(field: Field[Any], default: Any) -> inspect.Parameter:
         default = str(default)
     elif default is None:
         kind = Optional[kind]  # noqa: UP045
-    given = {"metavar": about.get("metavar"), "help": about["help"], "min": about.get("minimum")}
+    given = {
+        "metavar": about.get("metavar"),
+        "help": about["help"],
+        "min": about.get("minimum"),
+        "rich_help_panel": panel,
+    }
     if about.get("argument"):
         info = typer.Argument(metavar=field.name.upper(), help=about["help"])
     else:
@@ -57,12 +78,18 @@ def parameter(field: Field[Any], default: Any) -> inspect.Parameter:
 def signature(options: type, running: tuple[str, ...]) -> inspect.Signature:
     """Return the signature of a command: its context, the fields of its options, and some of `RUNNING`."""
     context = _parameter("context", typer.Context)
-    own = [parameter(field, default) for field, default in leaves(options)]
+    panels = {
+        leaf.name: nested.metadata["spec"].HELP_PANEL
+        for nested in fields(options)
+        if "spec" in nested.metadata
+        for leaf, _ in leaves(nested.metadata["spec"])
+    }
+    own = [parameter(field, default, panels.get(field.name)) for field, default in leaves(options)]
     return inspect.Signature([context, *own, *(_parameter(name, *RUNNING[name]) for name in running)])
 
 
 def values(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the fields from what the command line was given."""
+    """Return the values of the fields, parsed from those of the command line."""
     read: dict[str, Any] = {}
     for field, default in leaves(options):
         value, about = given[field.name], field.metadata

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from s2e.cli.options import Debug
-from s2e.cli.terminal import reporting
+from s2e.cli.terminal import check_output, reporting, write_output
 
 
 def predict(
@@ -22,15 +22,12 @@ def predict(
 ) -> None:
     """Predict the classes of new samples with the classifier of a run."""
     with reporting(debug):
-        from s2e.errors import InvalidInput
         from s2e.runs import Run
         from s2e.workflows.predict import predict as predicted
 
+        check_output("output", output)
         found = predicted(Run.open(run), data)
-        try:
-            output.write_text(found.table(), encoding="utf-8")
-        except OSError as problem:
-            raise InvalidInput(f"`output` must be a file to write to, but {str(output)!r} is not: {problem}.") from None
+        write_output("output", output, found.table())
         counts = Counter(found.predicted).most_common()
         shown = ", ".join(f"{name} {count}" for name, count in counts[:10])
         typer.echo(f"{len(found.ids)} samples: {shown}{' …' if len(counts) > 10 else ''}")

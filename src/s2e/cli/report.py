@@ -11,7 +11,7 @@ from s2e.cli.options import Debug
 from s2e.cli.terminal import reporting
 
 NAME = "report.html"
-"""Of the page in a run directory."""
+"""File name of the page in a run directory."""
 
 
 def report(
@@ -22,13 +22,13 @@ def report(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help=f"The page; {NAME} in the first RUN when not given"),
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Doubtful labels of each run to show, at most")] = 60,
+    samples: Annotated[int, typer.Option(min=0, help="Most doubtful labels to show, for each run")] = 60,
     data_root: Annotated[
-        Path | None, typer.Option(help="Where data sets lie; where each run found them when not given")
+        Path | None, typer.Option(help="Directory of the data sets; that of each run when not given")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write one HTML page about one run or several; it needs nothing from outside."""
+    """Write one self-contained HTML page about one run or several."""
     with reporting(debug):
         from s2e.report import build_report, write_report
         from s2e.runs import Run

@@ -1,12 +1,8 @@
-"""`s2e reproduce WHAT`: the figures and tables of the paper, one command for each.
-
-A new one is one more command of `app`; its name is what WHAT may be.
-"""
+"""`s2e reproduce WHAT`: the figures and tables of the paper, one command for each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,19 +10,19 @@ import typer
 from typer.core import TyperGroup
 
 from s2e.cli.options import Debug, Seed
-from s2e.cli.terminal import reporting
+from s2e.cli.terminal import check_output, reporting, write_output
 from s2e.cli.workflow_commands import RESUMABLE, workflow_command
-from s2e.errors import InvalidInput, unknown_name
+from s2e.errors import unknown_name
 from s2e.specs import SamplersOptions, SpacesOptions, TableOptions
 
-NumbersOut = Annotated[Path | None, typer.Option(help="JSON file to write the numbers to")]
+NumbersOut = Annotated[Path | None, typer.Option(help="JSON file for the numbers; printed when not given")]
 
 
 class Experiments(TyperGroup):
     """The commands under `s2e reproduce`; any other name is refused in one line."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # typer's versions do not agree on the types
-        """Find the command that the first of the arguments names."""
+        """Return the command named by the first argument."""
         with reporting("--debug" in args):
             if args[0] not in self.commands:
                 raise unknown_name("what", args[0], self.commands)
@@ -53,7 +49,13 @@ def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) ->
     with reporting(debug):
         from s2e.experiments.convergence import convergence as claims
 
-        write_numbers(claims(seed), out)
+        if out is not None:
+            check_output("out", out)
+        text = json.dumps(claims(seed), indent=2)
+        if out is None:
+            typer.echo(text)
+        else:
+            write_output("out", out, text + "\n")
 
 
 app.command()(
@@ -71,7 +73,7 @@ app.command()(
         "reproduce searchers",
         SamplersOptions,
         "s2e.experiments.samplers:compare_samplers",
-        "Compare samplers: the error each has found after some numbers of trainings.",
+        "Compare samplers: the validation error of the best schedule after a number of trainings.",
         running=RESUMABLE,
         tables="s2e.cli.sampler_table:sampler_tables",
     )
@@ -86,17 +88,3 @@ app.command()(
         tables="s2e.cli.tables:no_tables",
     )
 )
-
-
-def write_numbers(numbers: Mapping[str, Any], path: Path | None) -> None:
-    """Write numbers as JSON to a file, or print them where none is named."""
-    text = json.dumps(numbers, indent=2)
-    if path is None:
-        typer.echo(text)
-        return
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as problem:
-        raise InvalidInput(
-            f"`--out` must be a file to write to, but {str(path)!r} is not: {problem.strerror}."
-        ) from None

@@ -1,4 +1,4 @@
-"""Table of `s2e reproduce searchers`: the validation error each sampler has found after some numbers of trainings."""
+"""Table of `s2e reproduce searchers`: the validation error of each sampler after a number of trainings."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def _caption(result: Mapping[str, Any]) -> list[str]:
         needed = row["default_trainings"]
         count = "more trainings than it had" if needed is None else f"{needed} trainings"
         lines.append(
-            f"{row['noise']}: {row['default']} needs {count} for the error that {row['than']} finds with "
-            f"{row['trainings']}"
+            f"{row['noise']}: {row['default']} needs {count} for the error of {row['than']} with {row['trainings']}"
         )
     for noise, checked in result.get("surrogate", {}).items():
         lines.append(

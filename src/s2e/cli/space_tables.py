@@ -130,7 +130,7 @@ def _counts(spaces: Sequence[str]) -> str:
 
 
 def _divergence(result: Mapping[str, Any]) -> list[str]:
-    """Name the trainings that diverged; those of Single are listed under the space it stands for."""
+    """Name the trainings that diverged; those of Single are listed under the selected space."""
     diverged = [
         f"{row['space']} {row['diverged']} of {row['sets'] * row['seeds']} ({row['noise']})"
         for row in result["summary"]

@@ -1,4 +1,4 @@
-"""Results as tables for a terminal."""
+"""Tables of results, printed on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from s2e.engine import LAST_EPOCHS
 from s2e.plots import display_name, noise_title
 
 FIGURE_WIDTH = len("100.00 ± 10.00")
-"""A figure and its deviation are never broken into two lines."""
+"""A number and its deviation are never broken into two lines."""
 
 
 def run_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -49,7 +49,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
 def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
     """One table for each noise setting of a comparison, one row for each method: means and deviations over seeds.
 
-    The last table also says what concerns them all: which methods were left out, how long it took, and where.
+    The caption of the last table also lists the methods left out, the duration and the device.
     """
     settings = list(dict.fromkeys(row["noise"] for row in result["summary"]))
     tables = []
@@ -85,17 +85,17 @@ def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapp
 
 
 def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], shown: int) -> list[Table]:
-    """The most doubtful labels of a run, and the mistakes that are made most often."""
+    """The most doubtful labels of a run, and the most frequent wrong labels."""
     issues = [row for row in rows if row["issue"] == "yes"]
     found = f"{summary['issues']} of {summary['samples']} labels are probably wrong"
     estimated = f"{found}; estimated share of wrong labels {_percent(summary['noise_rate'])}"
     if summary["doubtful_classes"]:
         names = ", ".join(summary["doubtful_classes"])
-        estimated += f"\nthe networks have probably not learnt what belongs to {names}: these labels are not judged"
+        estimated += f"\nprobably not learnt by the networks, so their labels are not audited: {names}"
     doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
     for column in ("row", "given", "suggested"):
         doubtful.add_column(column)
-    doubtful.add_column("sure of it", justify="right")
+    doubtful.add_column("probability", justify="right")
     for row in issues[:shown]:
         doubtful.add_row(*(Text(str(row[name])) for name in ("id", "given", "suggested")), _percent(row["probability"]))
     names = summary["class_names"]
@@ -105,10 +105,10 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
         for given, share in enumerate(shares)
         if true != given
     ]
-    mistaken = Table(title=Text("most frequent mistakes, estimated"))
-    mistaken.add_column("what is")
-    mistaken.add_column("is called")
-    mistaken.add_column("share of the former", justify="right")
+    mistaken = Table(title=Text("most frequent wrong labels, estimated"))
+    mistaken.add_column("true class")
+    mistaken.add_column("given label")
+    mistaken.add_column("share of the class", justify="right")
     for share, true, given in sorted(mistakes, key=lambda one: -one[0])[:shown]:
         mistaken.add_row(Text(true), Text(given), _percent(share))
     return [doubtful, mistaken] if issues else [doubtful]
@@ -128,7 +128,7 @@ def mean_and_std(figure: Mapping[str, float | None]) -> str:
 
 
 def _seeds(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say what the figures of a comparison are."""
+    """Describe the numbers of a comparison."""
     seeds = sorted({row["seeds"] for row in rows})
     if seeds == [1]:
         return "in percent, one seed"

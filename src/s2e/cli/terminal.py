@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from s2e.errors import S2EError
+from s2e.errors import InvalidInput, S2EError
 from s2e.interrupts import INTERRUPTED, last_line
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterato
     """Turn errors into one line and an exit code: 2 for bad input, 130 after an interruption.
 
     Args:
-        debug: let errors through, for a traceback.
+        debug: raise errors, for a traceback.
         resumable: the command and its run directory, if it can be resumed.
     """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
@@ -45,7 +45,7 @@ def reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterato
             raise
         err.print(f"s2e: {problem}", markup=False)
         raise typer.Exit(2) from problem
-    except KeyboardInterrupt:  # only where `app` is run by another program: `main` lets none arise
+    except KeyboardInterrupt:  # only if another program runs `app`: `main` handles Ctrl-C itself
         err.print(interrupted(resumable), markup=False)
         raise typer.Exit(130) from None
 
@@ -59,7 +59,7 @@ def interrupted(resumable: tuple[str, Path] | None) -> str:
 
 
 def show(run: Run, tables: Callable[[Mapping[str, Any]], list[Table]], *, as_json: bool) -> None:
-    """Print the result of a run, as JSON or as the tables that are made of it."""
+    """Print the result of a run, as JSON or as tables."""
     result = run.read_json("result.json")
     if as_json:
         typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
@@ -69,8 +69,24 @@ def show(run: Run, tables: Callable[[Mapping[str, Any]], list[Table]], *, as_jso
     typer.echo(f"run: {run.path}")
 
 
+def check_output(option: str, path: Path) -> None:
+    """Refuse a file in a directory that does not exist."""
+    if not path.parent.is_dir() or path.is_dir():
+        raise InvalidInput(f"`{option}` must be a file in an existing directory, but got {str(path)!r}.")
+
+
+def write_output(option: str, path: Path, text: str) -> None:
+    """Write the file that an option names."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInput(
+            f"`{option}` must be a writable file, but {str(path)!r} is not: {problem.strerror}."
+        ) from None
+
+
 def quieten_optuna() -> None:
-    """Show only warnings of Optuna: s2e shows the progress itself."""
+    """Show only warnings of Optuna; progress is shown by `s2e.workflows.progress`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -35,9 +35,9 @@ def workflow_command(
         command: its name, as `config.json` stores it.
         options: the dataclass.
         workflow: the function to call, as `module:function`; it is imported when the command runs.
-        about: help of the command.
+        about: help text of the command.
         running: names of the options in `RUNNING` that it has.
-        tables: the function that makes tables of the result, likewise.
+        tables: the function that makes tables of the result, in the same form.
     """
     ordered = tuple(name for name in RUNNING if name in running)
 
@@ -54,7 +54,7 @@ def workflow_command(
             if resume:
                 if out is None:
                     raise InvalidInput(
-                        "`--resume` must come with --out and the directory of the run, but got no --out."
+                        "`resume` must be used with --out and the directory of the run, but got no --out."
                     )
                 stored, before = stored_options(out, command, frozenset(chosen))
                 chosen |= {**stored, **_explicit(context, chosen)}
@@ -109,6 +109,6 @@ compare = workflow_command(
     "compare",
     CompareOptions,
     "s2e.workflows.compare:compare",
-    "Train several methods from several seeds on the same noisy data: one table, one CSV, figures.",
+    "Train several methods from several seeds on the same noisy data, and write tables and figures.",
     tables="s2e.cli.tables:comparison_tables",
 )

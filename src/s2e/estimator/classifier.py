@@ -55,22 +55,22 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         n_trials: schedules to try; 30 when None, or five generations where `generation_size` is "auto".
         network: "auto", the name of a reference network, a factory of modules without arguments, or one that takes
             (shape of a sample, number of classes).
-        epochs: T, of every training; chosen by the number of samples when None, from 40 to 200.
-        batch_size: chosen by the number of samples when None, from 16 to 128.
-        learning_rate: of Adam.
+        epochs: T, epochs of every training; from 40 to 200 by the number of samples when None.
+        batch_size: samples in a batch; from 16 to 128 by the number of samples when None.
+        learning_rate: initial learning rate of Adam.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
             `s2e.Method`.
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp, or an object with the
             interface `s2e.Space`.
         sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp,
             cmaes or hyperband; or any `optuna.samplers.BaseSampler`.
-        generation_size: K, schedules trained at once, as one population; "auto" chooses as many as a GPU trains in
-            little more than the time of 6, at most a fifth of `n_trials`; on a CPU 6.
+        generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
+            take little longer than 6, at most a fifth of `n_trials`.
         restarts: seeds of the final training, of which validation selects one.
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
         device: "cpu", "cuda", …, or "auto".
-        n_jobs: threads on a CPU; as PyTorch is configured when None, all cores when -1.
+        n_jobs: threads on a CPU; the setting of PyTorch when None, all cores when -1.
         random_state: seed of everything that is drawn at random; pass an int for reproducible results.
         verbose: 1 to show progress.
 
@@ -152,8 +152,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             X: (N, F) numbers, dense or sparse, NaN where one is missing; a DataFrame, also with text and categories; or
                 images, (N, H, W), (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers.
             y: (N,) labels of any type, some of them wrong.
-            X_val: the same for samples with trusted labels, if there are any.
-            y_val: those labels.
+            X_val: samples with trusted labels, of the same kind as `X`.
+            y_val: their labels.
             refused: no other argument is accepted.
         """
         checks.refuse(refused)
@@ -197,7 +197,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return self
 
     def _inputs(self, X: Any) -> NDArray[Any]:
-        """Encode later samples as in training; dense samples may follow sparse ones and the other way round."""
+        """Encode samples as in training; dense ones are accepted after sparse ones, and sparse after dense."""
         samples = checks.samples(self, X, encoder=self._encoder)
         if isinstance(self._encoder, SparseEncoder) and not sparse.issparse(samples):
             samples = sparse.csr_matrix(samples)

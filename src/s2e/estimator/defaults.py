@@ -4,10 +4,10 @@ from __future__ import annotations
 
 LARGEST_BATCH, SMALLEST_BATCH = 128, 16
 STEPS_PER_EPOCH = 10
-"""At least, if there are enough samples: in fewer, larger batches networks hardly learn."""
+"""Fewest steps in an epoch, if there are enough samples; with fewer, networks hardly learn."""
 
 STEPS = 8_000
-"""Steps of a training: about as many as the reference networks need to learn easy patterns and then to memorise."""
+"""Steps of a training: about the number in which the reference networks learn easy patterns and then memorise."""
 
 FEWEST_EPOCHS, MOST_EPOCHS = 40, 200
 """Schedules fall over the first tens of epochs, whatever their number."""

@@ -1,4 +1,4 @@
-"""Encoders: turn samples that `S2EClassifier` receives into inputs of a network, the same way in `fit` and `predict`.
+"""Encoders: turn the samples of `S2EClassifier` into inputs of a network, the same way in `fit` and `predict`.
 
 | samples | inputs |
 |---|---|

@@ -20,7 +20,7 @@ from s2e.networks import factory_of
 from s2e.runs import Run, with_weights
 
 Fitted = TypeVar("Fitted")
-"""`S2EClassifier`, or a class made from it."""
+"""`S2EClassifier`, or a subclass."""
 
 VERSION = 1
 NETWORK, FEATURES, AUDIT = "network", "features.", "audit."
@@ -77,8 +77,8 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
     if not where.is_file():
         raise UnreadableData(f"{str(where)!r} must be a file written by `save`, but it does not exist.")
     try:
-        tensors, words = Run(where.parent).read_weights(where.name)
-        about = json.loads(words["s2e_classifier"])
+        tensors, metadata = Run(where.parent).read_weights(where.name)
+        about = json.loads(metadata["s2e_classifier"])
         if about["version"] != VERSION:
             raise UnreadableData(f"{str(where)!r} has version {about['version']}, but only {VERSION} can be read.")
         made = cls(**about["parameters"])
@@ -104,7 +104,7 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
         fitted.doubtful_classes_ = fitted.classes_[tensors[AUDIT + "doubtful"].numpy()]
         fitted.suggested_labels_ = fitted.classes_[tensors[AUDIT + "suggested"].numpy()]
     except (UnreadableData, KeyError, TypeError, RuntimeError, AttributeError) as problem:
-        raise UnreadableData(f"{str(where)!r} is not a classifier that s2e has saved: {problem}.") from problem
+        raise UnreadableData(f"{str(where)!r} is not a saved classifier: {str(problem).rstrip('.')}.") from problem
     if about["columns"] is not None:
         fitted.n_features_in_ = about["columns"]
     if about["names"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from s2e.data.table_encoding import TableEncoder
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, raise_all
 from s2e.estimator.features import Encoder, ImageEncoder
-from s2e.specs import AUTO, SearchSpec, check_all, count_problem, rate_problem
+from s2e.specs import AUTO, SearchSpec, count_problem, rate_problem, share_problem
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
 
 
@@ -37,8 +36,8 @@ def search_spec(estimator: Any) -> SearchSpec:
 
     Names are checked by `check_choices`.
     """
-    share, trials, size = estimator.validation_share, estimator.n_trials, estimator.generation_size
-    check_all(
+    trials, size = estimator.n_trials, estimator.generation_size
+    problems = (
         count_problem("n_trials", trials, None),
         count_problem("epochs", estimator.epochs, None),
         count_problem("batch_size", estimator.batch_size, None),
@@ -46,17 +45,16 @@ def search_spec(estimator: Any) -> SearchSpec:
         count_problem("restarts", estimator.restarts),
         count_problem("sparse_components", estimator.sparse_components, None),
         rate_problem("learning_rate", estimator.learning_rate),
-        None
-        if share is None or (isinstance(share, Real) and 0 < float(share) < 1)
-        else f"`validation_share` must lie strictly between 0 and 1, or be None, but got {share!r}.",
+        share_problem("validation_share", estimator.validation_share),
     )
+    raise_all(problems)
     if size != AUTO:  # no generation needs more points than there are trials
         size = min(size, DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0] if trials is None else trials)
     return SearchSpec(estimator.space, estimator.sampler, trials, size)
 
 
 def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
-    """Check samples, and convert them to a kind that the encoders take: any kind, or that of the given encoder."""
+    """Check samples, and convert them to a type that the encoders take: any type, or that of the given encoder."""
     reset = encoder is None
     if _is_table(X) or isinstance(encoder, TableEncoder):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -86,7 +84,7 @@ def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
 
 
 def labels(estimator: Any, y: Any, samples: int) -> NDArray[Any]:
-    """Check labels, one for each of so many samples."""
+    """Check labels, one for each sample."""
     if y is None:
         raise InvalidInput(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     given = column_or_1d(y, warn=True)
@@ -102,7 +100,7 @@ def labels(estimator: Any, y: Any, samples: int) -> NDArray[Any]:
 
 
 def _is_table(X: Any) -> bool:
-    """Return whether these are columns of several kinds, which are encoded one by one."""
+    """Return whether these are columns of several types, which are encoded one by one."""
     return isinstance(X, pd.DataFrame) and not all(
         pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in X.dtypes
     )

@@ -1,4 +1,4 @@
-"""A trained classifier on disk: its weights, and what is needed to use them.
+"""A trained classifier on disk: weights, classes and the name of the network.
 
 Letters: M networks.
 """
@@ -35,7 +35,9 @@ def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[st
         "sample_shape": train.sample_shape,
         "networks": len(next(iter(state.values()))),
     }
-    run.write_weights(WEIGHTS, weights, {"classifier": json.dumps(about)})  # one entry: the order of several varies
+    run.write_weights(
+        WEIGHTS, weights, {"classifier": json.dumps(about)}
+    )  # a single entry: the order of several is not deterministic
 
 
 def read_classifier(run: Run) -> Classifier:

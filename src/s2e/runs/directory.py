@@ -1,4 +1,4 @@
-"""The run directory: everything one command made, written atomically: a crash leaves the old file or the new one.
+"""The run directory: all files of one command, written atomically: a crash leaves the old file or the new one.
 
 | file | content |
 |---|---|
@@ -48,15 +48,18 @@ class Run:
         self.path = Path(path)
 
     def check_new(self) -> None:
-        """Refuse a directory in which no run can be started."""
+        """Raise an error if no run can be created in the directory."""
         if self.exists:
             raise RunConflict(
                 f"{str(self.path)!r} already holds a run; continue it with --resume, or give another --out."
             )
-        if self.path.exists() and not self.path.is_dir():
-            raise InvalidInput(f"`out` must be a directory to write to, but {str(self.path)!r} is not.")
         if self.path.is_dir() and any(not file.name.startswith(".") for file in self.path.iterdir()):
             raise RunConflict(f"`out` must be a new or an empty directory, but {str(self.path)!r} is not.")
+        existing = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise InvalidInput(
+                f"`out` must be a directory to write to, but {str(self.path)!r} is not: {str(existing)!r} is not one."
+            )
 
     @classmethod
     def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
@@ -101,7 +104,7 @@ class Run:
                 raise RunConflict(
                     f"another process is working on {str(self.path)!r}; wait until it ends, or stop it."
                 ) from None
-            for temporary in self.path.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
+            for temporary in self.path.glob(f".*{TEMPORARY}"):  # left by a process that was killed while writing
                 temporary.unlink()
             yield
 

@@ -26,12 +26,12 @@ Options = TypeVar("Options")
 RESULT = "result.json"
 
 CHOSEN_BY_THE_FIRST_SESSION = {"generation_size": AUTO, "trials": None}
-"""Options that the first session may choose itself, with the value that leaves the choice to it."""
+"""Options that the first session may choose, with the value that requests this."""
 
 
 @dataclass(frozen=True)
 class RunLocation:
-    """Where a command works; nothing here changes its result beyond rounding.
+    """Directories, device and storage of a command; none of them changes its result beyond rounding.
 
     Attributes:
         out: the run directory.
@@ -49,17 +49,17 @@ class RunLocation:
 class Session(Generic[Options]):
     """One execution of a command that makes or resumes a run.
 
-    Creating a session refuses everything that can be refused without data: a directory that is taken, a storage that
-    cannot be opened, a run that was made by another command or with other options.
+    Creating a session checks everything that can be checked without data: it refuses a directory that is in use, a
+    storage that cannot be opened, and a run of another command or with other options.
 
     Args:
-        command: what makes the run.
+        command: name of the command.
         options: its options; those in `MUTABLE_ON_RESUME` of their class may differ from the resumed run's.
-        location: where it works.
+        location: its directories, device and storage.
         resume: whether the run may exist already.
 
     Attributes:
-        options: the options, with what an earlier session of the run has chosen.
+        options: the options, with the choices of the first session of the run.
     """
 
     def __init__(self, command: str, options: Options, location: RunLocation, *, resume: bool = False) -> None:
@@ -80,8 +80,8 @@ class Session(Generic[Options]):
         """Create the run, or open it again if the data are the same; lock it while the body runs.
 
         Args:
-            about: what else goes into the configuration, `data_fingerprint` among it.
-            options: the options with everything chosen, if the command chose something.
+            about: further entries of the configuration, `data_fingerprint` among them.
+            options: the options with all choices, if the command made some.
         """
         self.options = self.options if options is None else options
         config = self._configuration(about)
@@ -99,7 +99,7 @@ class Session(Generic[Options]):
             yield run
 
     def study(self, *path: str) -> optuna.Study:
-        """Open one of the run's studies, which must have been begun with the same options."""
+        """Open a study of the run, which must have been begun with the same options."""
         return open_study(self._storage, "/".join([self._study_name, *path]), self._fixed(self.settings))
 
     def finish(self, result: Mapping[str, Any], device: torch.device) -> Run:
@@ -122,7 +122,7 @@ class Session(Generic[Options]):
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of this package and of those that decide its numbers."""
+        """Versions of this package and of those that its results depend on."""
         return {
             "s2e": __version__,
             "python": platform.python_version(),
@@ -145,7 +145,7 @@ class Session(Generic[Options]):
         }
 
     def _adopted(self) -> Options:
-        """Return the options with what the first session of the run chose."""
+        """Return the options with the choices of the first session of the run."""
         before, now = self._stored("options"), flatten(self.options)
         chosen = {
             name: before[name]
@@ -188,8 +188,8 @@ def stored_options(path: Path, command: str, known: frozenset[str]) -> tuple[dic
 
     Args:
         path: the run directory.
-        command: the command that resumes it; it must have made it.
-        known: names of the options that this version has.
+        command: the command that resumes it; must be the one that made it.
+        known: names of the options of this version.
     """
     config = Run.open(path).read_json(CONFIG)
     try:
@@ -200,5 +200,5 @@ def stored_options(path: Path, command: str, known: frozenset[str]) -> tuple[dic
     if made_by != command:
         raise RunConflict(f"`--resume` must continue a run of s2e {command}, but {str(path)!r} is of s2e {made_by}.")
     if unknown := options.keys() - known:
-        raise UnreadableData(f"{str(path / CONFIG)!r} has options this version does not know: {', '.join(unknown)}.")
+        raise UnreadableData(f"{str(path / CONFIG)!r} has options unknown to this version: {', '.join(unknown)}.")
     return options, location

@@ -10,11 +10,12 @@ import optuna
 from numpy.typing import NDArray
 from optuna.samplers import BaseSampler
 
+from s2e.errors import raise_all
 from s2e.methods import Method
 from s2e.samplers import SamplerSpec, sampler_spec
 from s2e.schedules import Space
 from s2e.schedules import space as resolve_space
-from s2e.specs import AUTO, SearchSpec, TrainingSpec, check_all, count_problem
+from s2e.specs import AUTO, SearchSpec, TrainingSpec, count_problem
 from s2e.studies.generation_size import SIZES, candidate_sizes
 
 DEFAULT_GENERATIONS = 10
@@ -47,7 +48,7 @@ class SearchPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_all(*(count_problem(name, getattr(self, name)) for name in ("trials", "generation_size")))
+        raise_all(count_problem(name, getattr(self, name)) for name in ("trials", "generation_size"))
 
     @classmethod
     def named(

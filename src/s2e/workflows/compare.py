@@ -1,10 +1,10 @@
-"""`s2e compare` without parsing or printing: every method, seed and noise setting, trained side by side.
+"""`s2e compare` without parsing or printing: every method, seed and noise setting, trained in populations.
 
 prepare each noise setting → train all methods in one population → search S2E's schedules, all settings together →
 train S2E from every seed → write tables and figures
 
 A seed decides the initial weights and the draw of the noise. The split and the order of the batches are the same for
-all, so members differ in nothing but what is compared.
+all, so members differ only in method, seed and noise.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from s2e.workflows.run_files import network_name
 from s2e.workflows.status import Status
 
 LONGEST_NOISE = 60
-"""Characters of a noise setting in the name of a file, which may have 255 bytes."""
+"""Most characters of a noise setting in a file name, which may have 255 bytes."""
 
 MOST_NAMED = 3
-"""Methods trained together that are named in the progress; more would leave no room for a bar."""
+"""Most methods trained together that are named in the progress; more would leave no space for a bar."""
 
 Schedules = Mapping[tuple[str, str], BestTrial]
 """Schedules found, by noise setting and entrant."""
@@ -58,7 +58,7 @@ class Group:
     settings: list[Setting]
 
     def searched(self, entrants: Sequence[Entrant]) -> list[tuple[Setting, Entrant]]:
-        """Return what schedules are searched for, side by side: each noise setting on its first draw."""
+        """Return the searches, which run in one population: each noise setting on its first draw."""
         return [
             (setting, entrant)
             for setting in self.settings
@@ -75,7 +75,7 @@ def compare(
     check_preparation(options.dataset, options.noises)
     check_choices(options.training, Standard.name, location.device)
     check_entrant_names(options.methods)
-    plan_search(options.search, options.training, options.seed)  # refuses unknown names
+    plan_search(options.search, options.training, options.seed)  # raises an error for unknown names
     session = Session("compare", options, location, resume=resume)
     options = session.options
     settings = _settings(options, location)
@@ -119,7 +119,7 @@ def compare(
         return session.finish(result, groups[0].task.device)
 
 
-# ---------------------------------------------------------------------------------------------------- what is compared
+# ---------------------------------------------------------------------------------------------------------- entrants
 
 
 def _settings(options: CompareOptions, location: RunLocation) -> list[Setting]:
@@ -144,7 +144,7 @@ def _groups(options: CompareOptions, settings: Sequence[Setting], location: RunL
 
 
 def _task(options: CompareOptions, prepared: Prepared, location: RunLocation) -> Task:
-    """Return what the members of a group share; every entrant brings its own method."""
+    """Return the task that the members of a group share; every entrant has its own method."""
     task = prepared_task(
         prepared, options.training, Standard.name, seed=options.seed, device=location.device, order="comparison"
     )
@@ -153,11 +153,11 @@ def _task(options: CompareOptions, prepared: Prepared, location: RunLocation) ->
 
 
 def _plan(options: CompareOptions, groups: Sequence[Group], entrants: Sequence[Entrant]) -> SearchPlan:
-    """Plan the searches; a generation size is chosen for the group with the most searches side by side."""
+    """Plan the searches; the generation size is chosen for the group with the most searches."""
     group = max(groups, key=lambda group: len(group.searched(entrants)))
-    everything = schedules.constant(1.0, options.training.epochs)
+    keep_all = schedules.constant(1.0, options.training.epochs)
     kinds = [
-        Member(everything, 0, options.training.learning_rate, setting.prepared.splits.train.labels, entrant.method)
+        Member(keep_all, 0, options.training.learning_rate, setting.prepared.splits.train.labels, entrant.method)
         for setting, entrant in group.searched(entrants)
     ]
     return plan_search(
@@ -169,7 +169,7 @@ def _plan(options: CompareOptions, groups: Sequence[Group], entrants: Sequence[E
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ the work
+# --------------------------------------------------------------------------------------------------------- trainings
 
 
 def _train(
@@ -180,7 +180,7 @@ def _train(
     listener: ProgressListener,
     found: Schedules,
 ) -> None:
-    """Train in one population what is not finished yet, and store every training as soon as it is finished."""
+    """Train the unfinished members in one population, and store every training as soon as it is finished."""
     entries = [
         (setting, entrant) for entrant in entrants for setting in group.settings if finished.lacks(setting, entrant)
     ]
@@ -214,7 +214,7 @@ def _train(
 
 
 def _schedule(setting: Setting, entrant: Entrant, options: CompareOptions, found: Schedules) -> NDArray[np.float64]:
-    """Return the keep rates: searched, made from the noise rate, or constantly 1."""
+    """Return the keep rates: searched, computed from the noise rate, or constantly 1."""
     if entrant.searched:
         return found[setting.noise, entrant.name].schedule
     epochs = options.training.epochs

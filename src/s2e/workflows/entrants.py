@@ -1,4 +1,4 @@
-"""What takes part in a comparison, and on which settings."""
+"""Entrants of a comparison, and the noise settings they are trained on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entrant:
-    """A method under its name in the comparison, with a schedule that is searched or made from a noise rate."""
+    """A method under its name in the comparison, with a schedule that is searched or computed from a noise rate."""
 
     name: str
     method: Method
@@ -43,23 +43,23 @@ def check_entrant_names(names: Sequence[str]) -> None:
 def entrants_for(
     names: Sequence[str], settings: Sequence[Setting], *, noise_rate: float | None
 ) -> tuple[list[Entrant], list[dict[str, str]]]:
-    """Return the entrants, and those of `all` that these data do not allow, with the reason.
+    """Return the entrants, and the methods of `all` whose needs these data do not meet, with the reason.
 
     Args:
-        names: names of METHODS, `s2e`, `s2e:METHOD`, or `all`; a method named explicitly must be possible.
-        settings: what they are trained on.
-        noise_rate: given to methods that need one; None for the true one where it is known.
+        names: names of METHODS, `s2e`, `s2e:METHOD`, or `all`; the needs of a method named explicitly must be met.
+        settings: the data.
+        noise_rate: noise rate for methods that need one; None for the true one where it is known.
     """
     train = settings[0].prepared.splits.train
     network = default_network(train.sample_shape, train.classes)
-    wanted = [other for name in names for other in ([*METHODS, SEARCHED] if name == ALL else [name])]
+    requested = [other for name in names for other in ([*METHODS, SEARCHED] if name == ALL else [name])]
     possible, left_out = [], []
-    for name in dict.fromkeys(wanted):
+    for name in dict.fromkeys(requested):
         entrant = _entrant(name, network)
         reason = _missing(entrant, settings, noise_rate)
         if reason is None:
             possible.append(entrant)
-        elif name not in names:  # it came with `all`
+        elif name not in names:  # included in `all`
             left_out.append({"method": name, "reason": reason})
         else:
             raise InvalidInput(f"{name} {reason}.")
@@ -79,11 +79,11 @@ def _entrant(name: str, network: str = "mlp") -> Entrant:
 
 
 def _missing(entrant: Entrant, settings: Sequence[Setting], noise_rate: float | None) -> str | None:
-    """Return what an entrant needs and these data do not provide; None if nothing is missing."""
+    """Return the need of an entrant that these data do not meet; None if all are met."""
     needs = entrant.method.needs
     if Need.CLEAN_SAMPLES in needs and any(one.prepared.validation != "clean" for one in settings):
-        return f"needs {Need.CLEAN_SAMPLES.value}; give some with --validation FILE.npz"
+        return f"needs {Need.CLEAN_SAMPLES.value}; give some with --validation FILE"
     rate_is_known = noise_rate is not None or all(one.prepared.noise_rate is not None for one in settings)
     if Need.SCHEDULE in needs and not entrant.searched and not rate_is_known:
-        return "needs a noise rate to make its schedule from; give your guess with --noise-rate, or search with s2e"
+        return "needs a noise rate for its schedule; give an estimate with --noise-rate, or search with s2e"
     return None

@@ -1,4 +1,4 @@
-"""The finished trainings of a comparison, stored after every part of the work, so that a killed one can be resumed."""
+"""The finished trainings of a comparison, stored after every population, so that a killed run can be resumed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from s2e.workflows.outcomes import Outcome, arrays, from_arrays
 
 OUTCOMES = "outcomes.npz"
 MATRIX = "transition/"
-"""Prefix of the transition matrices in that file."""
+"""Prefix of transition matrices in `OUTCOMES`."""
 
 
 @dataclass(eq=False)
 class FinishedTrainings:
-    """The trainings that are finished.
+    """The finished trainings of a comparison.
 
     Attributes:
-        run: where they are stored.
+        run: stores them.
         outcomes: one for each.
         transitions: estimated matrices, by training.
     """
@@ -34,7 +34,7 @@ class FinishedTrainings:
 
     @classmethod
     def of(cls, run: Run) -> FinishedTrainings:
-        """Read what an earlier session stored."""
+        """Read the trainings that earlier sessions stored."""
         stored = run.read_arrays(OUTCOMES)
         if not stored:
             return cls(run)
@@ -47,11 +47,11 @@ class FinishedTrainings:
             raise UnreadableData(f"{path!r} could not be read: {missing} is missing in it.") from missing
 
     def lacks(self, setting: Setting, entrant: Entrant) -> bool:
-        """Return whether a training is still to be done."""
+        """Return whether a training is not finished."""
         return (setting.noise, entrant.name, setting.draw) not in map(_key, self.outcomes)
 
     def add(self, outcomes: Sequence[Outcome], transitions: Mapping[str, NDArray[np.float64]]) -> None:
-        """Store more finished trainings; those already stored stay."""
+        """Store more finished trainings; those already stored are kept."""
         done = set(map(_key, self.outcomes))
         self.outcomes += [outcome for outcome in outcomes if _key(outcome) not in done]
         self.transitions |= transitions

@@ -28,8 +28,8 @@ class Outcome:
 
     Attributes:
         noise: the noise setting as given, e.g. `pair:0.45`.
-        method: its name on the command line, e.g. `coteaching+` or `s2e`.
-        seed: index of its seed.
+        method: name on the command line, e.g. `coteaching+` or `s2e`.
+        seed: index of the seed.
         evaluated_on: part of the data that `accuracy` is measured on, `test` or `valid`.
         accuracy: (T,) accuracy on that part after every epoch.
         valid_accuracy: (T,) accuracy on the validation part.

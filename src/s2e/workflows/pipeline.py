@@ -1,7 +1,7 @@
-"""The pipeline behind every door: build the task, relabel a noisy validation part, search, train, keep the records.
+"""The pipeline of all workflows: build the task, relabel a noisy validation part, search, train, keep the records.
 
 `s2e search`, `s2e train`, `s2e compare`, `s2e.search`, `s2e.train`, `S2EClassifier` and the experiments all call these
-functions; none of them builds a task or runs a search in another way.
+functions.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ def build_task(
     clean: LabelledData | None = None,
     order: str = "batches",
 ) -> Task:
-    """Return what all members of a population share.
+    """Return the task that all members of a population share.
 
     Args:
-        train: what they are trained on.
+        train: training data.
         evaluate: data sets whose accuracy is recorded after every epoch, by name. A search gets "valid", never "test".
         training: how they are trained.
-        method: how samples are weighted, for members that bring no method of their own.
-        seed: of the order of the batches.
+        method: how samples are weighted, for members without a method of their own.
+        seed: seed of the order of the batches.
         device: cpu, cuda, …, or auto.
-        clean: samples with correct labels, for methods that train with some.
-        order: which stream of seeds the order of the batches comes from.
+        clean: samples with correct labels, for methods that need some.
+        order: name of the random stream of the order of the batches.
     """
     shape, classes = train.sample_shape, train.classes
     task = Task(
@@ -106,8 +106,13 @@ def build_task(
         resolve_device(device),
         clean=clean,
     )
-    everything = schedules.constant(1.0, training.epochs)
-    check_task(task, [Member(everything, 0, training.learning_rate, transition=np.eye(classes))])
+    for name, part in evaluate.items():
+        if part.sample_shape != shape:
+            raise InvalidInput(
+                f"{name!r} must hold samples of shape {shape} like the training data, but got {part.sample_shape}."
+            )
+    keep_all = schedules.constant(1.0, training.epochs)
+    check_task(task, [Member(keep_all, 0, training.learning_rate, transition=np.eye(classes))])
     return task
 
 
@@ -126,7 +131,7 @@ def prepared_task(
 def plan_for(
     task: Task, spec: SearchSpec, training: TrainingSpec, seed: int, *, generations: int = DEFAULT_GENERATIONS
 ) -> SearchPlan:
-    """Plan a search that is alone on a task; its generation size is measured there where it is left open."""
+    """Plan the only search on a task; a generation size of "auto" is measured on it."""
     kind = Member(schedules.constant(1.0, task.epochs), 0, training.learning_rate)
     choose = partial(choose_generation_size, task, [kind])
     return plan_search(spec, training, seed, generations=generations, choose=choose)
@@ -144,15 +149,15 @@ def find_schedules(
     """Search schedules, several searches side by side in one population.
 
     Args:
-        task: what is trained; evaluates "valid".
-        searches: what is searched.
+        task: data, network and method; evaluates "valid".
+        searches: plans and studies.
         relabel: relabel the validation part first.
-        run: where the new validation labels are kept, for a resumed run.
+        run: stores the new validation labels, for a resumed run.
         listener: receives the progress.
-        stage: name of the search there.
+        stage: name of the search in the progress.
 
     Returns:
-        The best schedule of each search, and the task with the validation labels they were compared on.
+        The best trial of each search, and the task with the validation labels they were scored on.
     """
     if relabel:
         task = _relabelled(task, searches[0].plan, run, listener)
@@ -162,7 +167,7 @@ def find_schedules(
 
 
 def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: ProgressListener) -> Task:
-    """Relabel the validation part, or read the labels an earlier session stored."""
+    """Relabel the validation part, or read the labels that an earlier session stored."""
     stored = {} if run is None else run.read_arrays(RELABELLED)
     if not stored:
         listener.stage("relabelling validation", task.epochs)
@@ -183,7 +188,7 @@ def train_final(
     listener: ProgressListener = SILENT,
     stage: str = "final training",
 ) -> list[SelectedRestart]:
-    """Train all restarts from fresh seeds and with fresh batches, and test what validation selects."""
+    """Train all restarts from new seeds with new batch orders; validation selects one of each training."""
     fresh = derive(seed, "final")
     evaluate = dict(task.evaluate) if test is None else {**task.evaluate, TEST: test}
     task = replace(task, evaluate=evaluate, seed=derive(fresh, "batches"))
@@ -192,19 +197,19 @@ def train_final(
     return train_restarts(task, trainings, learning_rate=learning_rate, seed=fresh, on_epoch=listener.epoch)
 
 
-def audit_records(selected: SelectedRestart, doubtful: LabelledData | None) -> dict[str, NDArray[Any]]:
-    """Return what a label audit reads of a final training, and of held-out samples whose labels are doubtful too."""
-    return records_of(selected.task, selected.trained, [selected.index], doubtful)
+def audit_records(selected: SelectedRestart, noisy: LabelledData | None) -> dict[str, NDArray[Any]]:
+    """Return the records of a final training for a label audit, held-out samples with noisy labels included."""
+    return records_of(selected.task, selected.trained, [selected.index], noisy)
 
 
 @dataclass(frozen=True, eq=False)
 class PipelineResult:
-    """What the pipeline returns.
+    """The result of `search_and_train`.
 
     Attributes:
-        found: the schedule.
+        found: the best trial of the search.
         selected: the restart of each final training that validation selected; the searched schedule's is the last.
-        records: what a label audit reads of that one.
+        records: records of that one, for a label audit.
         validation: "clean", "noisy" or "relabelled".
     """
 
@@ -228,22 +233,22 @@ def search_and_train(
     listener: ProgressListener = SILENT,
     stage: str = "search",
 ) -> PipelineResult:
-    """Relabel a noisy validation part, search a schedule, train with it from fresh seeds, keep the records.
+    """Relabel a noisy validation part, search a schedule, train with it from new seeds, return the records.
 
     Args:
-        task: what is trained; evaluates "valid", and no test part.
-        plan: what is searched and how.
-        study: where the trials are kept.
+        task: data, network and method; evaluates "valid", and no test part.
+        plan: settings of the search.
+        study: stores the trials.
         validation: "clean" or "noisy".
-        restarts: seeds of the final training.
+        restarts: number of seeds of the final training.
         relabel: whether a noisy validation part is relabelled.
-        baselines: other trainings, trained and tested beside it.
-        test: part that the final trainings are tested on.
-        run: where the schedule is written as soon as it is found; None to write nothing.
+        baselines: other final trainings, in the same population.
+        test: test part of the final trainings.
+        run: stores new validation labels and the schedule as soon as they are found; None to write nothing.
         listener: receives the progress.
-        stage: name of the search there.
+        stage: name of the search in the progress.
     """
-    doubtful = task.evaluate[VALIDATION] if validation == "noisy" else None
+    noisy = task.evaluate[VALIDATION] if validation == "noisy" else None
     relabel = relabel and validation == "noisy"
     (found,), task = find_schedules(
         task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage
@@ -259,5 +264,5 @@ def search_and_train(
         test=test,
         listener=listener,
     )
-    records = audit_records(selected[-1], doubtful)
+    records = audit_records(selected[-1], noisy)
     return PipelineResult(found, selected, records, "relabelled" if relabel else validation)

@@ -46,8 +46,10 @@ def predict(run: Run, path: Path) -> Predictions:
     """Predict the classes of the samples in a file, or a folder, like the one the run was trained on."""
     classifier = read_classifier(run)
     if not (run.path / ENCODING).is_file():
-        raise UnreadableData(f"{str(run.path)!r} does not say how its data were read ({ENCODING}); train again.")
+        raise UnreadableData(
+            f"{str(run.path)!r} has no {ENCODING}, which describes how its data were read; train again."
+        )
     samples = reader_from_json(run.read_json(ENCODING)).read(path)
     if not len(samples.inputs):
-        raise InvalidInput(f"{path} must hold samples to predict, but holds none.")
+        raise InvalidInput(f"{path} must hold samples to predict, but got none.")
     return Predictions(samples.ids, classifier.class_names, classifier.probabilities(samples.inputs).mean(axis=0))

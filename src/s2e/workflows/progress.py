@@ -22,7 +22,7 @@ from s2e.engine import EpochFinished
 from s2e.studies import GenerationFinished
 
 MOST_NAMED = 4
-"""Searches whose best accuracies are shown one by one."""
+"""Most searches whose best accuracies are shown one by one."""
 
 SECONDS_BETWEEN_LINES = 10
 
@@ -40,11 +40,11 @@ class ProgressListener(Protocol):
         """Receive a finished generation; return True to stop the search."""
 
     def note(self, text: str) -> None:
-        """Receive a remark."""
+        """Receive a message."""
 
 
 class Callbacks:
-    """Progress as two functions, either of which may return True to stop.
+    """A listener that calls two functions, either of which may return True to stop.
 
     Attributes:
         stopped: whether one of them did.
@@ -75,7 +75,7 @@ class Callbacks:
         return None
 
     def note(self, text: str) -> None:
-        """Ignore a remark."""
+        """Ignore a message."""
 
     def members_to_stop(self, progress: EpochFinished) -> tuple[int, ...]:
         """Return the members to stop after an epoch: all, once a function has returned True."""
@@ -128,12 +128,12 @@ class Bars:
         self._bars.update(self._task, best=f", {done.position}, best {_best(done)}")
 
     def note(self, text: str) -> None:
-        """Print a remark above the bars."""
+        """Print a message above the bars."""
         self._bars.console.print(text, markup=False)
 
 
 class Lines:
-    """One line for each stage and generation, and every ten seconds for an epoch."""
+    """One line for each stage and generation, and one every ten seconds in between."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -161,7 +161,7 @@ class Lines:
         self._print(f"{position}: best validation accuracy {_best(done)}, {spent:.0f} s, about {left:.0f} s left")
 
     def note(self, text: str) -> None:
-        """Print a remark."""
+        """Print a message."""
         self._print(text)
 
     def _print(self, text: str) -> None:

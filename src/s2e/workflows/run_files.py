@@ -1,4 +1,4 @@
-"""The files that a final training leaves in a run: the classifier, its records, its curves, and rows of results."""
+"""The files that a final training writes to a run: the classifier, its records, its curves, and rows of results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from s2e.workflows.status import Status
 
 
 def network_name(network: str, train: LabelledData) -> str:
-    """Return the name of the network that is trained: the given one, or the default for these data."""
+    """Return the name of the network: the given one, or the default for these data."""
     return network if network != AUTO else default_network(train.sample_shape, train.classes)
 
 
 def about_run(network: str, prepared: Prepared) -> dict[str, Any]:
-    """Return what a run is held to when it is resumed, beyond its options: the data, and the network they call for."""
+    """Return the entries of `config.json` that depend on the data."""
     train, valid = prepared.splits.train, prepared.splits.valid
     return {
         "network": network_name(network, train),
@@ -61,7 +61,7 @@ def _curves(selected: SelectedRestart) -> dict[str, NDArray[Any]]:
 def result(
     prepared: Prepared, selected: Sequence[SelectedRestart], validation: str, *, searched: bool
 ) -> dict[str, Any]:
-    """Return what `result.json` says about final trainings; where one was searched, it is the last."""
+    """Return the part of `result.json` about final trainings; if a schedule was searched, its training is the last."""
     splits, last = prepared.splits, len(selected) - 1
     parts = {"train": splits.train, "valid": splits.valid, "test": splits.test}
     diverged = any(bool(each.trained.curves.diverged[each.index]) for each in selected)

@@ -15,7 +15,7 @@ from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
 
 ASSUMED_NOISE_RATE = 0.2
-"""Noise rate given to Co-teaching where the true one is unknown: it needs one."""
+"""Noise rate of the Co-teaching baseline where the true one is unknown."""
 
 
 def search(

@@ -1,4 +1,4 @@
-"""How a search or a training ended."""
+"""The status of a finished search or training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Status(Enum):
 
     @classmethod
     def of(cls, *, stopped: bool, diverged: bool) -> Status:
-        """Return the status; that a caller stopped it comes first."""
+        """Return the status; `stopped` takes precedence over `diverged`."""
         if stopped:
             return cls.STOPPED_EARLY
         return cls.SOME_DIVERGED if diverged else cls.COMPLETE

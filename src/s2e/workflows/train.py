@@ -60,5 +60,5 @@ def _given_transition(options: TrainOptions) -> ArrayLike | None:
     if not options.transition:
         return None
     if Need.TRANSITION not in method(options.method).needs:
-        raise InvalidInput(f"`transition` must go with a method that needs one, but {options.method} does not.")
+        raise InvalidInput(f"`transition` must be used with a method that needs one, but {options.method} does not.")
     return read_matrix(options.transition)
