@@ -36,38 +36,47 @@ def benchmark():
     del sys.modules[spec.name], sys.modules["docstrings"]
 
 
-@pytest.fixture(scope="module")
-def texts(benchmark):
-    return benchmark.SETS["docstrings"](None)
+@pytest.fixture
+def few_docstrings(benchmark, monkeypatch):
+    """The module that reads docstrings, limited to 20 paragraphs of each of three small modules."""
+    module = sys.modules["docstrings"]
+    monkeypatch.setattr(module, "LIBRARIES", {"torch": "linalg", "scipy": "linalg", "pandas": "api.types"})
+    monkeypatch.setattr(module, "PARAGRAPHS", 20)
+    return module
+
+
+@pytest.fixture
+def few_epochs(benchmark, monkeypatch):
+    monkeypatch.setattr(benchmark, "epochs_for", lambda *_: 20)
 
 
 def row_of(name, method, accuracy, seed=0, f1=None):
     return {"set": name, "noise": "symmetric:0.3", "seed": seed, "method": method, "accuracy": accuracy, "f1": f1}
 
 
-def test_docstrings_are_five_balanced_classes(texts):
+@pytest.mark.slow  # the order test has three balanced classes
+def test_docstrings_are_five_balanced_classes(benchmark):
+    texts = benchmark.SETS["docstrings"](None)
     assert np.bincount(texts.labels).tolist() == [500] * 5
     assert len(set(texts.samples)) == 2500
     assert min(map(len, texts.samples)) >= 80
 
 
-def test_docstrings_do_not_depend_on_traversal_order(benchmark, monkeypatch):
-    module = sys.modules["docstrings"]
-    monkeypatch.setattr(module, "LIBRARIES", {"torch": "linalg", "scipy": "linalg", "pandas": "api.types"})
-    monkeypatch.setattr(module, "PARAGRAPHS", 20)
-    texts, labels = module.docstrings()
-    found = {library: list(module._paragraphs(library)) for library in module.LIBRARIES}
-    monkeypatch.setattr(module, "_paragraphs", lambda library: found[library][::-1] + found[library][:9])
-    again, same = module.docstrings()
+def test_docstrings_do_not_depend_on_traversal_order(few_docstrings, monkeypatch):
+    texts, labels = few_docstrings.docstrings()
+    found = {library: list(few_docstrings._paragraphs(library)) for library in few_docstrings.LIBRARIES}
+    monkeypatch.setattr(few_docstrings, "_paragraphs", lambda library: found[library][::-1] + found[library][:9])
+    again, same = few_docstrings.docstrings()
     assert again == texts
     assert labels.tolist() == same.tolist() == [0] * 20 + [1] * 20 + [2] * 20
 
 
-def test_docstrings_do_not_name_the_library(texts):
-    words = {word for text in texts.samples for word in text.lower().replace(".", " ").replace("_", " ").split()}
+def test_docstrings_do_not_name_the_library(few_docstrings):
+    texts, _ = few_docstrings.docstrings()
+    words = {word for text in texts for word in text.lower().replace(".", " ").replace("_", " ").split()}
     names = ("torch", "pytorch", "sklearn", "scikit-learn", "scipy", "pandas", "matplotlib", "np", "pd", "plt")
     assert not words & set(names)
-    assert not any(">>>" in text for text in texts.samples)
+    assert not any(">>>" in text for text in texts)
 
 
 def test_noise_depends_on_the_seed_and_spares_test_labels(benchmark):
@@ -91,6 +100,7 @@ def test_vocabulary_comes_from_training_texts(benchmark):
     assert columns == {3}  # "unseen" occurs in one text, fewer than min_df
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_plain_network_can_be_cloned(benchmark):
     samples, labels = load_wine(return_X_y=True)
     names = np.array(["a", "b", "c"])[labels]
@@ -98,7 +108,7 @@ def test_plain_network_can_be_cloned(benchmark):
     assert network.get_params() == {"random_state": 4}
     network.fit(samples, names)
     np.testing.assert_allclose(network.predict_proba(samples).sum(axis=1), 1)
-    assert (network.predict(samples) == names).mean() > 0.98
+    assert (network.predict(samples) == names).mean() > 0.95
     assert not hasattr(clone(network), "classes_")
 
 
@@ -116,6 +126,7 @@ def test_plain_network_has_the_sizes_of_s2e(benchmark, monkeypatch, samples):
     assert sized == [(epochs_for(len(left), batch_size), batch_size)]
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_plain_network_accepts_sparse_samples(benchmark):
     generator = np.random.default_rng(0)
     samples = sparse.random(60, 12, density=0.4, random_state=0, format="csr")
