@@ -78,7 +78,8 @@ def test_json_prints_the_result_and_the_run(command: list[str]) -> None:
 def test_results_depend_on_the_seed() -> None:
     figures = []
     for where, seed in (("a", "3"), ("b", "3"), ("c", "4")):
-        printed = s2e("search", save(), *TINY_SEARCH, "--seed", seed, "--out", where, "--json").stdout
+        command = ["train", save(), *TINY, "--method", "standard", "--seed", seed, "--out", where, "--json"]
+        printed = s2e(*command).stdout
         figures.append(json.loads(printed)["methods"])
     assert figures[0] == figures[1] != figures[2]
 
@@ -138,10 +139,6 @@ def test_help_lists_the_options_without_heavy_imports() -> None:
         "--json",
     ):
         assert option in done.stdout
-
-
-def test_python_m_s2e_runs_the_command_line(work: Path) -> None:
-    assert process("--version", where=work).stdout == f"{__version__}\n"
 
 
 def test_a_pipe_receives_no_escape_codes_and_no_warnings(work: Path) -> None:

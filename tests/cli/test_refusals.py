@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command_line import TINY, TINY_SEARCH, assert_refused, process, s2e, save
+from command_line import TINY, TINY_SEARCH, assert_refused, s2e, save
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.runs.directory import CONFIG, Run
 from small_tasks import blobs
@@ -210,9 +209,3 @@ def test_a_run_in_use_is_not_changed() -> None:
 def test_debug_raises_the_exception(arguments: list[str], error: type[Exception]) -> None:
     Path("something").touch()
     assert type(s2e(*arguments, "--debug").exception) is error
-
-
-def test_a_process_prints_one_line_and_exits_with_2(work: Path) -> None:
-    refused = process("search", "digts", where=work)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert re.fullmatch(r"s2e: .*digits.*\n", refused.stderr)

@@ -21,40 +21,24 @@ from safetensors.torch import load_file
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.runs.directory import CONFIG, Run
 
-HOLD_LOCK = """
-import sys
-from s2e.runs.directory import Run
-with Run(sys.argv[1]).locked():
-    print("locked", flush=True)
-    sys.stdin.readline()
-print("released", flush=True)
-sys.stdin.readline()
-"""
-
-TRY_LOCK = """
+LOCK = """
 import sys
 from s2e.errors import RunConflict
 from s2e.runs.directory import Run
-try:
-    with Run(sys.argv[1]).locked():
-        print("admitted")
-except RunConflict as problem:
-    print("refused:", problem)
+while True:
+    try:
+        with Run(sys.argv[1]).locked():
+            print("locked", flush=True)
+            sys.stdin.readline()
+        print("released", flush=True)
+    except RunConflict as problem:
+        print("refused:", problem, flush=True)
+    sys.stdin.readline()
 """
 
 
 def names(run: Run) -> set[str]:
     return {entry.name for entry in run.path.iterdir()}
-
-
-def python(script: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
@@ -68,7 +52,13 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 @contextmanager
 def locked_by_another_process(run: Run) -> Iterator[subprocess.Popen[str]]:
-    with python(HOLD_LOCK, str(run.path)) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(run.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as holder:
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline().strip() == "locked"
@@ -312,18 +302,14 @@ def test_storage_is_an_absolute_path(run: Run, monkeypatch: pytest.MonkeyPatch) 
 # ----------------------------------------------------------------------------------------------------------------- lock
 
 
-def test_lock_excludes_other_processes_until_it_is_released(run: Run) -> None:
+def test_lock_excludes_other_processes_until_it_is_released_or_its_process_is_killed(run: Run) -> None:
     with locked_by_another_process(run) as holder:
         with pytest.raises(RunConflict, match="another process"), run.locked():
             pass
         assert next_line(holder) == "released"
         with run.locked():
-            assert python(TRY_LOCK, str(run.path)).communicate()[0].startswith("refused: another process is working on")
-
-
-@pytest.mark.slow
-def test_lock_of_a_killed_process_is_released(run: Run) -> None:
-    with locked_by_another_process(run) as holder:
+            assert next_line(holder).startswith("refused: another process is working on")
+        assert next_line(holder) == "locked"
         holder.kill()
         holder.wait()
         with run.locked():
