@@ -54,7 +54,7 @@ def test_method_equals_plain_training(method):
 
 @pytest.mark.parametrize("method", [Coteaching(), Reweight(), JoCoR()], ids=lambda method: method.name)
 def test_method_with_convolutions_equals_plain_training(method):
-    shared = shared_task(method, train=images(136, 0), clean=clean_images(40, 1), network=small_cnn)
+    shared = shared_task(method, train=images(104, 0), clean=clean_images(40, 1), network=small_cnn)
     one = member(method, keep=0.5, seed=3)
     assert_equals_plain(train_population(shared, [one]), 0, plain_training(shared, one))
 
@@ -141,7 +141,7 @@ def vectorised_and_looped(shared: Task, members: list[Member], caplog: pytest.Lo
 
 @pytest.mark.parametrize("method", [Coteaching(), Reweight()], ids=lambda method: method.name)
 def test_vectorised_convolutions_equal_looped_ones(method, caplog):
-    shared = shared_task(method, train=images(136, 0), clean=clean_images(40, 1), network=small_cnn)
+    shared = shared_task(method, train=images(104, 0), clean=clean_images(40, 1), network=small_cnn)
     members = [member(method, keep=0.5, seed=1), member(method, keep=0.8, seed=2)]
     vectorised, looped = vectorised_and_looped(shared, members, caplog)
     for position in range(len(members)):
@@ -176,7 +176,7 @@ def test_networks_that_never_disagree_are_never_trained(method, vectorize):
 def test_networks_that_never_disagree_are_trained_until_the_warm_up_ends():
     shared = shared_task(CoteachingPlus(warm_up=2), network=twin_mlp)
     trained, plain = train_population(shared, [member()]), plain_training(shared, member())
-    assert plain.steps == [12, 12]
+    assert plain.steps == [6, 6]
     assert_equals_plain(trained, 0, plain)
     np.testing.assert_array_equal(trained.curves.kept[0, 2:], 0)
 
