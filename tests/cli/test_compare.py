@@ -73,6 +73,7 @@ def test_a_table_is_printed_for_each_noise_setting() -> None:
     assert shown.endswith("run: run\n")
 
 
+@pytest.mark.slow  # figures are drawn in `workflows/test_comparison_figures.py`, tables in `workflows/test_compare.py`
 def test_tables_and_figures_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "figure_files", figure_files)
     done(right(), *TWO_NOISES, "--methods", "standard,s2e", "--out", "run")
@@ -175,7 +176,7 @@ def stopped_in(population: int, patched: pytest.MonkeyPatch) -> None:
     replace_search_trainer(train, patched)
 
 
-@pytest.mark.parametrize("population", [1, 3])
+@pytest.mark.parametrize("population", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_an_interrupted_comparison_resumes_to_the_same_result(finished: Path, population: int) -> None:
     data, out = str(finished.parent / "right.npz"), "my run; it's $HOME"
     with pytest.MonkeyPatch.context() as patched:

@@ -50,10 +50,9 @@ def test_on_a_cpu_auto_is_six() -> None:
     assert "search, 6 at a time: 5 epochs" in shown
 
 
-@pytest.mark.parametrize(("trials", "expected"), [(20, 4), (1, 2)])
-def test_given_trials_bound_the_size(trials: int, expected: int) -> None:
-    done("search", save(), *SEARCH, "--trials", str(trials), "--out", "run")
-    assert stored("run") == (expected, trials)
+def test_given_trials_bound_the_size() -> None:
+    done("search", save(), *SEARCH, "--trials", "1", "--out", "run")
+    assert stored("run") == (2, 1)
 
 
 def test_without_trials_ten_generations_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,15 +34,15 @@ from s2e.seeds import derive
 from small_tasks import blobs, member, small_mlp, task
 
 
-def members_of_all_methods(first_seed: int = 0) -> list[Member]:
+def members_of_all_methods(epochs: int = 4) -> list[Member]:
     """Two members of each method; the second has another learning rate and other labels."""
     labels = np.roll(blobs().labels, 5)
     return [
         one
-        for seed, method in enumerate(ALL_METHODS, start=first_seed)
+        for seed, method in enumerate(ALL_METHODS)
         for one in (
-            member(0.5, seed=seed, method=method),
-            member(0.9, seed=100 + seed, method=method, learning_rate=3e-3, labels=labels),
+            member(0.5, seed=seed, epochs=epochs, method=method),
+            member(0.9, seed=100 + seed, epochs=epochs, method=method, learning_rate=3e-3, labels=labels),
         )
     ]
 
@@ -88,14 +89,17 @@ def test_coteaching_with_equal_networks_and_keep_rate_1_equals_standard(train_da
 
 
 def test_member_alone_equals_member_in_population(train_data, valid_data):
-    shared = task_of_all_methods(train_data, valid_data, network=with_batch_norm_and_dropout)
-    members = members_of_all_methods()
+    shared = task_of_all_methods(train_data, valid_data, network=with_batch_norm_and_dropout, epochs=2)
+    members = members_of_all_methods(epochs=2)
     together = train_population(shared, members)
     for index, one in enumerate(members):
         assert_same(together.take([index]), train_population(shared, [one]))
 
 
-@pytest.mark.parametrize("network", [with_batch_norm, with_convolutions])
+@pytest.mark.parametrize(
+    "network",
+    [with_batch_norm, pytest.param(with_convolutions, marks=pytest.mark.slow)],  # `methods/test_oracles.py` has some
+)
 def test_vectorized_equals_looped(network, train_data, valid_data):
     vectorized, looped = (
         train_population(
@@ -276,6 +280,7 @@ def created(monkeypatch):
     monkeypatch.setattr(Population, "create", recorded_create)
     monkeypatch.setattr(TrainingStep, "captured", True)
     monkeypatch.setattr("s2e.engine.training.too_small_to_split", lambda *_: False)
+    monkeypatch.setattr("s2e.engine.training.gc", SimpleNamespace(collect=lambda: None))  # a full collection is slow
     return sizes
 
 
@@ -284,10 +289,10 @@ def generation(*seeds: int, **changes: object):
 
 
 def test_reused_population_equals_new_population(created, train_data, valid_data):
-    shared = task_of_all_methods(train_data, valid_data, network=with_batch_norm_and_dropout)
+    shared = task_of_all_methods(train_data, valid_data, network=with_batch_norm_and_dropout, epochs=2)
     trainer, labels = Trainer(shared), np.roll(train_data.labels, 5)
     generations = [
-        [member(0.5, seed=first + k, method=method, labels=labels) for k, method in enumerate(ALL_METHODS)]
+        [member(0.5, seed=first + k, epochs=2, method=method, labels=labels) for k, method in enumerate(ALL_METHODS)]
         for first in (0, 50)
     ]
     first = trainer.train(generations[0])

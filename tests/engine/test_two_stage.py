@@ -177,7 +177,6 @@ def test_method_of_the_task_applies_to_members_without_one(populations: TrainedP
     ("other", "first_stage"),
     [
         ({"seed": 1}, 2),
-        ({"learning_rate": 1e-2}, 2),
         ({"labels": (blobs().labels + 1) % 4}, 2),
         ({"method": MentorNet()}, 2),
         ({"schedule": np.ones(EPOCHS)}, 1),  # Standard does not use it

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from s2e.cli import app
 from small_tasks import blobs
 
-TINY = ["--epochs", "3", "--batch-size", "32"]
+TINY = ["--epochs", "3", "--batch-size", "64"]
 TINY_SEARCH = [*TINY, "--trials", "4", "--generation-size", "2", "--restarts", "1", "--sampler", "random"]
 
 

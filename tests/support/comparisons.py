@@ -33,7 +33,7 @@ from s2e.workflows.outcomes import Outcome
 from small_runs import options_of
 from small_tasks import blobs
 
-EPOCHS, BATCH, RATE = 4, 32, 1e-2
+EPOCHS, BATCH, RATE = 2, 64, 1e-2
 NOISES = ("pair:0.4", "symmetric:0.3")
 KEEP_RATE = ("mentornet", "coteaching", "coteaching+", "jocor")
 """Methods with a keep rate."""
