@@ -22,7 +22,7 @@ from s2e.engine.two_stage import estimate_transitions, stages_needed, train_in_t
 from s2e.methods import Coteaching, ForwardCorrection, MentorNet, Standard
 from small_tasks import TRANSITION, blobs, member, small_mlp, task
 
-EPOCHS = 8
+EPOCHS = 5
 
 
 def a_task(method: Any = None, **changes: Any) -> Task:
