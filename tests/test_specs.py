@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 
 import pytest
 
@@ -21,8 +23,12 @@ from s2e.specs import (
     TrainingSpec,
     TrainOptions,
     assemble,
+    convert_options,
     flatten,
     leaves,
+    parse_named_options,
+    to_boolean,
+    to_number,
 )
 
 OPTIONS = [SearchOptions, TrainOptions, CompareOptions, SpacesOptions, SamplersOptions, TableOptions]
@@ -99,3 +105,45 @@ def test_specs_are_immutable_and_hashable() -> None:
         assert hash(spec) == hash(replace(spec))
         with pytest.raises(AttributeError):
             setattr(spec, fields(spec)[0].name, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("wrn-16-4", "wrn-16-4", {}),
+        ("sgd:momentum=0.9,weight_decay=5e-4", "sgd", {"momentum": "0.9", "weight_decay": "5e-4"}),
+        (" mlp : widths = 512-256 , dropout=0.2", "mlp", {"widths": "512-256", "dropout": "0.2"}),
+        ("step:at=a=b:c", "step", {"at": "a=b:c"}),  # only the first separator of each kind counts
+    ],
+)
+def test_names_with_options_are_split(text: str, name: str, options: dict[str, str]) -> None:
+    assert parse_named_options("network", text) == (name, options)
+
+
+@pytest.mark.parametrize("text", ["", ":a=1", "mlp:", "mlp:a", "mlp:a=", "mlp:=1", "mlp:a=1,", "mlp:a=1,a=2"])
+def test_misshapen_options_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^`network` must .*, but got '.*'\.$"):
+        parse_named_options("network", text)
+
+
+def test_options_become_values_by_their_converters() -> None:
+    converters: dict[str, Callable[[str], object]] = {
+        "nesterov": to_boolean,
+        "momentum": partial(to_number, minimum=0, below=1),
+    }
+    convert = partial(convert_options, "optimizer", "sgd", converters=converters)
+    assert convert({"momentum": "0.9", "nesterov": "True"}) == {"momentum": 0.9, "nesterov": True}
+    for options, message in [
+        ({"speed": "1"}, "options of `optimizer` sgd must be one of nesterov, momentum, but got 'speed'."),
+        ({"nesterov": "1"}, "`nesterov` of optimizer sgd must be true or false, but got '1'."),
+        (
+            {"momentum": "nan"},
+            "`momentum` of optimizer sgd must be a finite number of at least 0 and below 1, but got 'nan'.",
+        ),
+        ({"momentum": "x"}, "`momentum` of optimizer sgd must be a finite number of at least 0 and below 1, but got"),
+    ]:
+        with pytest.raises(InvalidInput) as refused:
+            convert(options)
+        assert str(refused.value).startswith(message)
+    with pytest.raises(InvalidInput, match="options of `network` linear must not be given, but got 'bias'"):
+        convert_options("network", "linear", {"bias": "true"}, {})

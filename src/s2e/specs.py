@@ -14,7 +14,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from s2e.errors import raise_all
+from s2e.errors import InvalidInput, raise_all
 
 Options = TypeVar("Options")
 
@@ -358,6 +358,78 @@ def assemble(options: type[Options], values: Mapping[str, Any]) -> Options:
             value = values[each.name]
             given[each.name] = tuple(value) if isinstance(value, list) else value
     return options(**given)
+
+
+# ------------------------------------------------------------------------------------------------ names with options
+
+
+def parse_named_options(kind: str, text: str) -> tuple[str, dict[str, str]]:
+    """Split `NAME` or `NAME:key=value,key=value` into the name and its options, as texts.
+
+    Networks, optimizers and learning-rate plans are written this way: "mlp:widths=512-256,dropout=0.2". A value with
+    several parts separates them by hyphens. Neither names nor keys are compared with the known ones here.
+
+    Args:
+        kind: the parameter that holds the text, for messages, such as "network".
+        text: the text; spaces around names, keys and values are ignored.
+    """
+    name, colon, rest = (part.strip() for part in text.partition(":"))
+    pairs = [tuple(part.strip() for part in pair.partition("=")) for pair in rest.split(",")] if colon else []
+    if not name or not all(key and value for key, _, value in pairs):
+        raise InvalidInput(
+            f"`{kind}` must be written as NAME or NAME:key=value,key=value with all values given, but got {text!r}."
+        )
+    options = {key: value for key, _, value in pairs}
+    if len(options) < len(pairs):
+        raise InvalidInput(f"`{kind}` must give every option once, but got {text!r}.")
+    return name, options
+
+
+def convert_options(
+    kind: str, name: str, options: Mapping[str, str], converters: Mapping[str, Callable[[str], Any]]
+) -> dict[str, Any]:
+    """Return the options of a name as values.
+
+    Args:
+        kind: the parameter that holds the name, for messages.
+        name: the name that takes the options.
+        options: what `parse_named_options` returned.
+        converters: a function of the text for every option that the name takes; its `ValueError` states what must
+            hold, such as "must be at least 0".
+    """
+    unknown = [key for key in options if key not in converters]
+    if unknown:
+        takes = f"must be one of {', '.join(converters)}" if converters else "must not be given"
+        raise InvalidInput(f"options of `{kind}` {name} {takes}, but got {unknown[0]!r}.")
+
+    def converted(key: str, text: str) -> Any:
+        try:
+            return converters[key](text)
+        except ValueError as problem:
+            raise InvalidInput(f"`{key}` of {kind} {name} {problem}, but got {text!r}.") from None
+
+    return {key: converted(key, text) for key, text in options.items()}
+
+
+def to_boolean(text: str) -> bool:
+    """Return the value of "true" or "false"; a converter for `convert_options`."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def to_number(text: str, *, minimum: float = -math.inf, below: float = math.inf) -> float:
+    """Return a finite number in [minimum, below); a converter for `convert_options`."""
+    lower = f" of at least {minimum:g}" if minimum > -math.inf else ""
+    upper = f" below {below:g}" if below < math.inf else ""
+    requirement = f"must be a finite number{lower}{' and' if lower and upper else ''}{upper}"
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(requirement) from None
+    if not (math.isfinite(number) and minimum <= number < below):
+        raise ValueError(requirement)
+    return number
 
 
 # --------------------------------------------------------------------------------------------------------------- checks
