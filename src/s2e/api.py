@@ -89,7 +89,9 @@ def search(
     """Search the schedule with the best validation accuracy.
 
     Args:
-        train: (inputs, labels) as arrays or tensors, a map-style dataset of pairs, or `LabelledData`; labels in 0..C-1.
+        train: (inputs, labels) as arrays or tensors, a map-style `torch.utils.data.Dataset` of such pairs, which is
+            read into memory once, or `LabelledData`; labels in 0..C-1. Inputs are images, rows of a table, or float
+            features such as embeddings of a pretrained network.
         valid: the same; best with trusted labels.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface

@@ -3,6 +3,7 @@
 pandas, Pillow and `datasets` are imported only when a data set needs them.
 """
 
+from s2e.data.conversion import as_labelled_data
 from s2e.data.input_readers import ENCODING, ArrayReader, reader_from_json
 from s2e.data.loading import available, load
 from s2e.data.natural_order import natural_key
@@ -12,7 +13,6 @@ from s2e.data.samples import (
     LabelledData,
     Source,
     Splits,
-    as_labelled_data,
     check_trainable,
     default_share,
     fingerprint,

@@ -152,36 +152,6 @@ class Splits:
     test: LabelledData | None
 
 
-def as_labelled_data(data: Any, class_names: tuple[str, ...] | None = None) -> LabelledData:
-    """Convert (inputs, labels) as arrays or tensors, or a map-style dataset of such pairs, to `LabelledData`.
-
-    uint8 images (three or more axes) stay uint8; all other numbers become float32. Labels are integers in 0..C-1;
-    without `class_names`, C is the largest label plus one.
-    """
-    if isinstance(data, LabelledData):
-        return data
-    if isinstance(data, (tuple, list)) and len(data) == 2:
-        inputs, labels = (_as_array(array) for array in data)
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        pairs = [data[index] for index in range(len(data))]
-        inputs = np.stack([_as_array(pair[0]) for pair in pairs])
-        labels = np.array([int(pair[1]) for pair in pairs])
-    else:
-        raise InvalidInput(
-            f"`data` must be (inputs, labels) or a dataset of such pairs, but got {type(data).__name__}."
-        )
-    if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.size == 0:
-        raise InvalidInput(f"`labels` must be integers of shape (N,), but got {labels.dtype} of shape {labels.shape}.")
-    if not (inputs.dtype == np.uint8 and inputs.ndim >= 3):
-        inputs = inputs.astype(np.float32)
-    names = class_names or tuple(str(label) for label in range(int(labels.max()) + 1))
-    return LabelledData(np.ascontiguousarray(inputs), labels.astype(np.int64), names)
-
-
-def _as_array(value: Any) -> Array:
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-
-
 def fingerprint(*datasets: LabelledData) -> str:
     """Return a digest of inputs and labels, which identifies the data of a run."""
     digest = hashlib.sha256()
