@@ -28,6 +28,7 @@ KINDS = {
     "reduced": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {"sparse_components": 2}),
     "pixels": (images_of, {}),
     "images": (lambda X: images_of(X) / 255.0, {}),
+    "options": (lambda X: X, {"network": "mlp:widths=7-5,batch_norm=true"}),
 }
 
 

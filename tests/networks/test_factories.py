@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,7 @@ from s2e.networks.factories import (
     factory_of,
     reference_network,
 )
+from s2e.specs import NETWORK_HELP
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
@@ -39,6 +41,26 @@ def test_networks_have_the_published_numbers_of_parameters():
     assert parameters(reference_network("cifar100-cnn", CIFAR, 100)()) == 541_280
 
 
+@pytest.mark.parametrize(
+    ("name", "millions", "exactly"),
+    [  # the papers' figures for CIFAR-10, rounded as there, and those of common implementations
+        ("resnet18", 11.2, 11_173_962),
+        ("resnet34", 21.3, 21_282_122),
+        ("preact-resnet18", 11.2, 11_171_146),
+        ("preact-resnet34", 21.3, 21_279_306),
+        ("wrn-16-4", 2.7, 2_748_890),
+        ("wrn-28-10", 36.5, 36_479_194),
+        ("densenet-bc-40-12", 0.2, 176_122),
+        ("densenet-bc-100-12", 0.8, 769_162),
+    ],
+)
+def test_deep_networks_have_the_published_numbers_of_parameters(name, millions, exactly):
+    with torch.device("meta"):  # only the shapes
+        found = parameters(reference_network(name, CIFAR, 10)())
+    assert found == exactly
+    assert round(found / 1e6, 1) == millions
+
+
 def test_parameter_counts_add_up_layer_by_layer():
     lenet = convolution(3, 6, 5) + convolution(6, 16, 5) + dense(16 * 5 * 5, 120) + dense(120, 84) + dense(84, 10)
     assert parameters(reference_network("cifar10-cnn", CIFAR, 10)()) == lenet
@@ -48,10 +70,89 @@ def test_parameter_counts_add_up_layer_by_layer():
     assert parameters(reference_network("cifar100-cnn", CIFAR, 100)()) == convolutions + norms + dense(16 * 4 * 4, 100)
 
 
+def test_residual_parameters_add_up_by_hand():
+    stages = [(64, 64), (64, 128), (128, 256), (256, 512)]  # features before and after
+    convolutions = sum(9 * i * o + 9 * o * o + 2 * 9 * o * o for i, o in stages)  # two blocks of two convolutions
+    norms = sum(2 * 4 * o for _, o in stages)
+    shortcuts = sum(i * o for i, o in stages[1:])
+    ends = 9 * 3 * 64 + dense(512, 10)
+    assert parameters(reference_network("resnet18", CIFAR, 10)()) == (
+        ends + convolutions + norms + shortcuts + 2 * 64 + sum(2 * o for _, o in stages[1:])  # norms of the shortcuts
+    )
+    norms_before = sum(2 * (i + 3 * o) for i, o in stages)
+    assert (
+        parameters(reference_network("preact-resnet18", CIFAR, 10)()) == ends + convolutions + norms_before + shortcuts
+    )
+
+
+def test_wide_residual_parameters_add_up_by_hand():
+    stages = [(16, 64), (64, 128), (128, 256)]
+    blocks = sum(9 * i * o + 3 * 9 * o * o + i * o + 2 * (i + 3 * o) for i, o in stages)
+    ends = 9 * 3 * 16 + 2 * 256 + dense(256, 10)
+    assert parameters(reference_network("wrn-16-4", CIFAR, 10)()) == ends + blocks
+
+
+def test_dense_parameters_add_up_by_hand():
+    total, features = 9 * 3 * 24, 24
+    for block in range(3):
+        for _ in range(16):
+            total += 2 * features + features * 48 + 2 * 48 + 9 * 48 * 12
+            features += 12
+        if block < 2:
+            total += 2 * features + features * (features // 2)
+            features //= 2
+    assert features == 342
+    assert parameters(reference_network("densenet-bc-100-12", CIFAR, 10)()) == total + 2 * 342 + dense(342, 10)
+
+
+def test_options_change_the_network():
+    network = reference_network("mlp:widths=12-9,dropout=0.2,batch_norm=true", (2, 3), 4)()
+    names = [type(layer).__name__ for layer in network]
+    hidden = ["Linear", "BatchNorm1d", "ReLU", "Dropout"]
+    assert names == ["Flatten", *hidden, *hidden, "Linear"]
+    assert parameters(network) == dense(6, 12) + 2 * 12 + dense(12, 9) + 2 * 9 + dense(9, 4)
+    assert str(reference_network("mlp:widths=256,dropout=0", CIFAR, 10)()) == str(reference_network("mlp", CIFAR, 10)())
+    assert parameters(reference_network("resnet18:width=4", CIFAR, 10)()) < 50_000
+    for name in ("wrn-16-4", "densenet-bc-40-12"):
+        dropped = reference_network(f"{name}:dropout=0.3", CIFAR, 10)()
+        rates = {module.p for module in dropped.modules() if isinstance(module, nn.Dropout)}
+        assert rates == {0.3}
+        assert parameters(dropped) == parameters(reference_network(name, CIFAR, 10)())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mlp:width=9", r"options of `network` mlp must be one of widths, dropout, batch_norm, but got 'width'"),
+        ("mlp:widths=9-0", r"`widths` of network mlp must be positive integers separated by hyphens.*'9-0'"),
+        ("mlp:dropout=1", r"`dropout` of network mlp must be a finite number of at least 0 and below 1, but got '1'"),
+        ("mlp:batch_norm=yes", r"`batch_norm` of network mlp must be true or false, but got 'yes'"),
+        ("resnet18:width=0", r"`width` of network resnet18 must be an integer of at least 1, but got '0'"),
+        ("auto:widths=9", r"options of `network` auto must not be given, but got 'widths'"),
+        ("resnet19:width=4", r"`network` must be one of resnet18, .*, but got 'resnet19'"),
+        ("mlp:", r"`network` must be written as NAME or NAME:key=value,key=value"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_built(text, message):
+    for refuse in (check_network_name, lambda name: factory_of(name, (1,), 2)):
+        with pytest.raises(InvalidInput, match=message):
+            refuse(text)
+
+
+def test_every_name_is_in_the_help_text():
+    assert all(re.search(rf"[ (]{name}[,) ]", f" {NETWORK_HELP} ") for name in ("auto", *NETWORKS))
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "classes"),
     [
+        ("linear", (5,), 3),
         ("mlp", CIFAR, 100),
+        ("mlp:widths=9-7,batch_norm=true", (5,), 3),
+        ("resnet18:width=4", (1, 8, 8), 3),
+        ("preact-resnet18:width=4", (2, 17, 30), 3),
+        ("wrn-16-4", (1, 8, 9), 3),
+        ("densenet-bc-40-12", (4, 8, 11), 3),
         ("cifar10-cnn", (1, 16, 16), 3),  # the smallest sides
         ("cifar10-cnn", (3, 28, 40), 10),  # neither square nor 32
         ("cifar100-cnn", (1, 8, 8), 3),
@@ -89,6 +190,9 @@ def test_auto_depends_on_the_shape_of_the_data(shape, classes, name):
         ("cifar10-cnn", (3, 15, 32), 16),
         ("cifar10-cnn", (64,), 16),
         ("cifar100-cnn", (3, 32, 7), 8),
+        ("preact-resnet34", (3, 7, 32), 8),
+        ("wrn-16-4", (784,), 8),
+        ("densenet-bc-100-12", (28, 28), 8),
     ],
 )
 def test_images_of_the_wrong_shape_are_refused(name, shape, least):

@@ -40,7 +40,7 @@ def state_of(modules):
     return {key: torch.stack([state[key] for state in states]) for key in states[0]}
 
 
-@pytest.mark.parametrize(("name", "count"), [("mlp", 1), ("cifar10-cnn", 2)])
+@pytest.mark.parametrize(("name", "count"), [("mlp", 1), ("cifar10-cnn", 2), ("mlp:widths=7-5,batch_norm=true", 2)])
 def test_stored_classifier_has_equal_predictions(name, count, images, run):
     modules = networks(name, images, count)
     write_classifier(run, name, images, state_of(modules))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from s2e.errors import InvalidInput
+from s2e.networks.images import image_shape
 
 
 def cifar10_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Two 5×5 convolutions and three linear layers; images (channels, height, width) with sides of at least 16."""
-    channels, height, width = _image_shape("cifar10-cnn", sample_shape, smallest=16)
+    channels, height, width = image_shape("cifar10-cnn", sample_shape, smallest=16)
     rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
@@ -29,7 +29,7 @@ def cifar10_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def cifar100_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Six 3×3 convolutions with batch norm in three stages, and a linear layer; sides of at least 8."""
-    channels, height, width = _image_shape("cifar100-cnn", sample_shape, smallest=8)
+    channels, height, width = image_shape("cifar100-cnn", sample_shape, smallest=8)
     layers: list[nn.Module] = []
     for stage in ((64, 64), (128, 128), (196, 16)):
         for features in stage:
@@ -37,13 +37,3 @@ def cifar100_cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
             channels = features
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * (height // 8) * (width // 8), classes))
-
-
-def _image_shape(network: str, sample_shape: tuple[int, ...], *, smallest: int) -> tuple[int, int, int]:
-    if len(sample_shape) != 3 or min(sample_shape[1:]) < smallest:
-        raise InvalidInput(
-            f"`network` {network} must be given images of shape (channels, height, width) with sides of at least "
-            f"{smallest}, but got {sample_shape}; use the network mlp."
-        )
-    channels, height, width = sample_shape
-    return channels, height, width

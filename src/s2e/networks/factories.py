@@ -1,12 +1,14 @@
-"""Factories of reference networks: those that the Co-teaching+ paper and the S2E paper train.
+"""Factories of reference networks: those that the Co-teaching+ paper and the S2E paper train, and common ones.
 
-A factory takes no arguments and returns a new `nn.Module`, initialised from torch's global random state.
+A reference network is written as a name with options: "resnet18", "mlp:widths=512-256,dropout=0.2". A factory takes no
+arguments and returns a new `nn.Module`, initialised from torch's global random state.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,36 +16,76 @@ from torch import Tensor, nn
 
 from s2e.errors import InvalidInput, unknown_name
 from s2e.networks.cnn import cifar10_cnn, cifar100_cnn
-from s2e.networks.mlp import mlp
+from s2e.networks.densenet import densenet_bc
+from s2e.networks.mlp import linear, mlp
+from s2e.networks.resnet import resnet, wide_resnet
+from s2e.specs import AUTO, convert_options, parse_named_options, to_boolean, to_count, to_number
 
 Factory = Callable[[], nn.Module]
 
-NETWORKS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "linear": linear,
     "mlp": mlp,
     "cifar10-cnn": cifar10_cnn,
     "cifar100-cnn": cifar100_cnn,
+    "resnet18": partial(resnet, depth=18),
+    "resnet34": partial(resnet, depth=34),
+    "preact-resnet18": partial(resnet, depth=18, pre_activation=True),
+    "preact-resnet34": partial(resnet, depth=34, pre_activation=True),
+    "wrn-16-4": partial(wide_resnet, depth=16, factor=4),
+    "wrn-28-10": partial(wide_resnet, depth=28, factor=10),
+    "densenet-bc-40-12": partial(densenet_bc, depth=40, growth=12),
+    "densenet-bc-100-12": partial(densenet_bc, depth=100, growth=12),
 }
-"""Every reference network by its name, as a function of the shape of a sample and the number of classes."""
+"""Every reference network by its name, as a function of the shape of a sample, the number of classes and its options.
+
+The names are repeated in the help text of `--network` in `specs.py`.
+"""
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    parts = text.split("-")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError("must be positive integers separated by hyphens, such as 512-256")
+    return tuple(map(int, parts))
+
+
+_DROPOUT = {"dropout": partial(to_number, minimum=0, below=1)}
+_WIDTH = {"width": to_count}
+
+OPTIONS: dict[str, Mapping[str, Callable[[str], Any]]] = {
+    "mlp": {"widths": _widths, **_DROPOUT, "batch_norm": to_boolean},
+    **dict.fromkeys(("resnet18", "resnet34", "preact-resnet18", "preact-resnet34"), _WIDTH),
+    **dict.fromkeys(("wrn-16-4", "wrn-28-10", "densenet-bc-40-12", "densenet-bc-100-12"), _DROPOUT),
+}
+"""The options of reference networks that have some, each with the function that converts its text."""
 
 
 def check_network_name(name: str) -> None:
-    """Raise for a string that is neither the name of a reference network nor "auto"."""
-    if name != "auto" and name not in NETWORKS:
-        raise unknown_name("network", name, ["auto", *NETWORKS])
+    """Raise for a string that is neither a reference network, with options or without, nor "auto"."""
+    _split(name)
 
 
 def reference_network(name: str, sample_shape: tuple[int, ...], classes: int) -> Factory:
-    """Return the factory of a reference network by its name; "auto" chooses by the shape of the data."""
-    check_network_name(name)
-    build = NETWORKS[default_network(sample_shape, classes) if name == "auto" else name]
-    return lambda: build(sample_shape, classes)
+    """Return the factory of a reference network, with options or without; "auto" chooses by the shape of the data."""
+    plain, options = _split(name)
+    build = NETWORKS[default_network(sample_shape, classes) if plain == AUTO else plain]
+    return lambda: build(sample_shape, classes, **options)
+
+
+def _split(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a reference network and its options as values."""
+    name, options = parse_named_options("network", text)
+    if name != AUTO and name not in NETWORKS:
+        raise unknown_name("network", name, [AUTO, *NETWORKS])
+    return name, convert_options("network", name, options, OPTIONS.get(name, {}))
 
 
 def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...], classes: int) -> Factory:
     """Return a factory without arguments.
 
     Args:
-        network: the name of a reference network, "auto", a factory without arguments, or a function of
+        network: a reference network as text, "auto", a factory without arguments, or a function of
             (shape of a sample, number of classes) that returns a module.
         sample_shape: the shape of one sample, without the batch axis.
         classes: C.

@@ -47,7 +47,7 @@ CASES = {
         lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=False)),
         (4, 6),
     ),
-    "mlp": (lambda: mlp((1, 6, 6), 4, hidden=9), (4, 1, 6, 6)),
+    "mlp": (lambda: mlp((1, 6, 6), 4, widths=[9]), (4, 1, 6, 6)),
     "cifar10-cnn": (lambda: cifar10_cnn((3, 16, 16), 4), (4, 3, 16, 16)),
     "cifar100-cnn": (lambda: cifar100_cnn((3, 8, 8), 4), (4, 3, 8, 8)),
 }
