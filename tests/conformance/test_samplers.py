@@ -118,6 +118,8 @@ class TestCurveSamplerOutsideItsSpace(BasicSuite, suite.SingleOnlySamplerTestCas
     def sampler(self) -> SamplerFactory:
         return lambda: CurveSampler(Rays("u", "v"), EPOCHS, startup=2)
 
+    test_float = test_int = test_categorical = None  # test_single_parameter_objective has all kinds
+
 
 class TestCurveSamplerInItsSpace(BasicSuite):
     """Its only coordinate is "x", which may have any range: a point outside of it is drawn independently."""
@@ -282,7 +284,7 @@ CASES = [
     pytest.param(name, space, tell, marks=pytest.mark.filterwarnings("ignore:Clip non-finite values:UserWarning"))
     for name, space, tell in (
         *((name, "coteaching", tell_all_outcomes) for name in EVERY),
-        *((name, "s2e", tell_errors) for name in ("newton-curve", "curve", "cmaes")),
+        ("cmaes", "s2e", tell_errors),  # its state in the study is large
     )
 ]
 MOMENTS = ((12, 12), (15, 18), (18, 21))
