@@ -19,7 +19,7 @@ from s2e.methods.jocor import JoCoR
 from s2e.methods.reweight import Reweight
 from small_tasks import blobs, small_mlp
 
-EPOCHS, BATCH, CLASSES = 5, 32, 4
+EPOCHS, BATCH, CLASSES = 4, 32, 4
 
 CASES: dict[str, Method] = {
     "standard": Standard(),
