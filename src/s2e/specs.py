@@ -29,9 +29,6 @@ METHODS = ("standard", "decoupling", "f-correction", "mentornet", "coteaching", 
 SEARCHABLE_METHODS = ("mentornet", "coteaching", "coteaching+", "jocor")
 """The names in `s2e.methods`, repeated for the help texts because importing that package imports PyTorch."""
 
-SMALLEST_IMAGE_SIZE: Final = 8
-"""Smallest side, in pixels, that images can be resized to."""
-
 BENCHMARK_HELP = (
     "a folder of class folders of images, a FILE.npz, hf:NAME, or digits, mnist, fashion-mnist, cifar10 or cifar100"
 )
@@ -87,13 +84,6 @@ class DataSpec:
     data: str = option("", f"Data to train on: {DATA_HELP}", argument=True)
     label: str = option("", "Label column of a table", metavar="COLUMN")
     id_column: str = option("", "ID column of a table", flag="--id", metavar="COLUMN")
-    image_size: int | None = option(
-        None,
-        "Side in pixels to which images of a folder or of the Hub are resized; when not given, the median of their "
-        "shorter sides, between 16 and 64",
-        type=int,
-        metavar="PIXELS",
-    )
     validation: str = option(
         AUTO,
         "Validation part: clean, noisy, a FILE with trusted labels (.npz, or another table for a table), or auto: "
@@ -104,12 +94,7 @@ class DataSpec:
     )
 
     def __post_init__(self) -> None:
-        raise_all(
-            [
-                image_size_problem(self.image_size),
-                share_problem("validation_share", self.validation_share),
-            ]
-        )
+        raise_all([share_problem("validation_share", self.validation_share)])
 
 
 @dataclass(frozen=True)
@@ -121,15 +106,7 @@ class TrainingSpec:
     network: str | Callable[..., Any] = option(AUTO, f"Reference network: {NETWORK_HELP}")
     epochs: int = option(200, "Epochs of every training")
     batch_size: int = option(128, "Samples in a batch")
-    learning_rate: float = option(1e-3, "Learning rate; --plan changes it by epoch")
-    optimizer: str | Any = option(
-        "adam", "Optimizer: adam, adamw, sgd or rmsprop, with options: sgd:momentum=0.9,nesterov=true,weight_decay=5e-4"
-    )
-    plan: str | Any = option(
-        "linear:start=0.4",
-        "Learning-rate plan: constant, linear:start=SHARE (falls to 0 from that share of the epochs), cosine, or "
-        "step:milestones=0.5-0.75,gamma=0.1; each with warmup=EPOCHS",
-    )
+    learning_rate: float = option(1e-3, "Learning rate of Adam; decays linearly to 0 over the last 60% of the epochs")
 
     def __post_init__(self) -> None:
         raise_all(
@@ -451,20 +428,6 @@ def to_count(text: str) -> int:
     return int(text)
 
 
-def to_numbers(text: str) -> tuple[float, ...]:
-    """Return the numbers of a text such as "0.5-0.75"; a converter for `convert_options`."""
-    try:
-        return tuple(to_number(part) for part in text.split("-"))
-    except ValueError:
-        raise ValueError("must be numbers separated by hyphens, such as 0.5-0.75") from None
-
-
-def option_converters(description: type) -> dict[str, Callable[[str], Any]]:
-    """Return a converter for every field of a dataclass that is chosen by name, from the type of its default."""
-    converters: dict[type, Callable[[str], Any]] = {bool: to_boolean, float: to_number, tuple: to_numbers}
-    return {each.name: converters[type(each.default)] for each in fields(description)}
-
-
 def to_number(text: str, *, minimum: float = -math.inf, below: float = math.inf) -> float:
     """Return a finite number in [minimum, below); a converter for `convert_options`."""
     lower = f" of at least {minimum:g}" if minimum > -math.inf else ""
@@ -504,13 +467,6 @@ def share_problem(name: str, value: object) -> str | None:
     if value is None or (isinstance(value, Real) and 0 < float(value) < 1):
         return None
     return f"`{name}` must lie strictly between 0 and 1, but got {value!r}."
-
-
-def image_size_problem(value: object) -> str | None:
-    """Return the problem of a value that must be a side of images, or None; None if it is valid."""
-    if value is None or (isinstance(value, (int, Integral)) and int(value) >= SMALLEST_IMAGE_SIZE):
-        return None
-    return f"`image_size` must be an integer of at least {SMALLEST_IMAGE_SIZE} pixels, but got {value!r}."
 
 
 def seed_problem(value: object) -> str | None:
