@@ -180,7 +180,7 @@ def assert_calibrated(found, given, truth, transition):
 
 @pytest.mark.parametrize("transition", [PAIRS, MIXED])
 def test_noise_is_estimated_and_probabilities_are_calibrated(transition):
-    given, truth = simulated(transition, samples=20_000)
+    given, truth = simulated(transition, samples=10_000)
     found = audit(given)
     assert_calibrated(found, given, truth, transition)
     assert found.temperature == pytest.approx(1, abs=0.05)

@@ -18,7 +18,7 @@ from s2e.data import LabelledData
 from s2e.specs import TrainingSpec, TrainOptions
 from small_tasks import blobs
 
-TINY = ["--epochs", "8", "--batch-size", "16", "--restarts", "2"]
+TINY = ["--epochs", "8", "--batch-size", "32", "--restarts", "2"]
 SEARCHED = [*TINY, "--noise", "pair:0.3", "--trials", "2", "--seed", "3"]
 
 

@@ -39,7 +39,7 @@ def _no_figures() -> Iterator[None]:
 
 def on_data(data: str, **changes: Any) -> SamplersOptions:
     budget = {"samplers": NAMES, "noises": NOISES, "trials": 3, "random_trials": 4}
-    training = {"epochs": 4, "batch_size": 32, "learning_rate": 1e-2}
+    training = {"epochs": 4, "batch_size": 64, "learning_rate": 1e-2}
     return sampler_options(on=data, **{**budget, **training, **changes})
 
 

@@ -151,7 +151,7 @@ def overlaps(figure: Any) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("panels", "diverged"), [(1, 1), (5, 0)])
+@pytest.mark.parametrize(("panels", "diverged"), [(1, 1), (4, 0)])
 def test_texts_do_not_overlap(panels: int, diverged: int) -> None:
     noises = [f"symmetric:0.{number + 1}" for number in range(panels)]
     methods = [*METHODS, "s2e:coteaching+"]

@@ -87,7 +87,7 @@ def assert_mean(draws: Array, expected: Array) -> None:
 def test_estimates_are_unbiased_for_any_model(
     model: Callable[[Array], Array], baseline: str | None, count: int, draws: int
 ) -> None:
-    state, points, control = repeated(20_000, count, draws, model)
+    state, points, control = repeated(6_000, count, draws, model)
     found = estimate(state, points, objective(points), baseline=baseline, scaled=False, control=control)  # type: ignore[arg-type]
     gradient, hessian = exact_derivatives()
     assert_mean(found.gradient, gradient)

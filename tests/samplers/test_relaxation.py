@@ -72,7 +72,7 @@ def test_score_and_fisher_equal_autograd(layout: Layout) -> None:
 def test_mean_score_is_zero_and_its_covariance_is_fisher() -> None:
     layout = LAYOUTS[0]
     theta = some_theta(layout)
-    scores = score(theta, layout, sample(theta, layout, 100_000, np.random.default_rng(2)))
+    scores = score(theta, layout, sample(theta, layout, 30_000, np.random.default_rng(2)))
     assert_mean(scores, 0.0)
     assert_mean(np.einsum("ki,kj->kij", scores, scores), fisher(theta, layout))  # E[∇² log p + s sᵀ] = 0
 

@@ -105,14 +105,14 @@ def test_first_point_is_the_same_in_every_process() -> None:
 
 def test_later_generations_are_better_than_the_first() -> None:
     first, last = [], []
-    for seed in range(8):
+    for seed in range(4):
         study = optuna.create_study(sampler=sampler(seed=seed))
         ask_and_tell(study, 15 * K)
         values = [trial.values[0] for trial in study.trials]
         first.append(np.mean(values[:K]))
         last.append(np.mean(values[-3 * K :]))
     assert np.mean(last) < 0.7 * np.mean(first)
-    assert np.sum(np.less(last, first)) >= 7
+    assert np.sum(np.less(last, first)) >= 3
 
 
 @pytest.mark.parametrize("step", STEPS)

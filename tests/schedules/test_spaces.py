@@ -119,7 +119,7 @@ def test_space_fits_the_coteaching_curve(name: str, most: float) -> None:
         moved: Floats = chosen.unclipped(point + np.diag(step), t, 200) - chosen.unclipped(point[None], t, 200)
         return (moved / step[:, None]).T
 
-    starts = np.random.default_rng(0).uniform(0.05, 0.95, (6, chosen.dimension))
+    starts = np.random.default_rng(0).uniform(0.05, 0.95, (3, chosen.dimension))
     fits = [optimize.least_squares(residual, u, jacobian, bounds=(0, 1), max_nfev=150) for u in starts]
     best = min(fits, key=lambda fit: float(fit.cost))
     rmse = math.sqrt(np.mean((chosen.decode(best.x[None], 200)[0] - target) ** 2))

@@ -14,7 +14,7 @@ from small_tasks import blobs
 Options = TypeVar("Options")
 
 EPOCHS = 4
-TINY: dict[str, Any] = {"epochs": EPOCHS, "batch_size": 32, "learning_rate": 1e-2}
+TINY: dict[str, Any] = {"epochs": EPOCHS, "batch_size": 64, "learning_rate": 1e-2}
 
 
 def options_of(kind: type[Options], **values: Any) -> Options:

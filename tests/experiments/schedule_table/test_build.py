@@ -30,7 +30,7 @@ from s2e.workflows import shared_inputs
 from s2e.workflows.pipeline import build_task
 from small_runs import options_of, save_clusters
 
-SPACE, EPOCHS, SEED = space("s2e"), 4, 5
+SPACE, EPOCHS, SEED = space("s2e"), 2, 5
 NOISES = ("symmetric:0.2", "pair:0.45")
 SIZE, CHUNKS, ROUNDS = 3, 6, 2  # 10 draws and 3 · 2 repeats, 3 under each noise setting at a time
 
@@ -48,7 +48,7 @@ def _fewer_candidates() -> Iterator[None]:
 def options(tmp_path_factory: pytest.TempPathFactory) -> TableOptions:
     data = save_clusters(tmp_path_factory.mktemp("data") / "own.npz")
     entries = {"draws": 10, "again": 3, "times": 2, "rounds": ROUNDS, "together": SIZE * len(NOISES)}
-    training = {"epochs": EPOCHS, "batch_size": 32, "learning_rate": 2e-3, "seed": SEED}
+    training = {"epochs": EPOCHS, "batch_size": 64, "learning_rate": 2e-3, "seed": SEED}
     return options_of(TableOptions, data=data, noises=NOISES, **entries, **training)
 
 
