@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,16 @@ ORDER = [
 """A package or top module imports only from itself and from those before it."""
 
 HEAVY = ["torch", "optuna", "sklearn", "scipy", "pandas", "matplotlib"]
-PARSED = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+
+
+@cache
+def parsed() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+
+
+@cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
 
 
 def package_of(path: Path) -> str:
@@ -50,10 +60,10 @@ def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported_packages(tree: ast.AST) -> set[str]:
+def imported_packages(tree: ast.Module) -> set[str]:
     """Return the packages of s2e that a module imports, in functions and for type checking too."""
     modules = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -63,19 +73,20 @@ def imported_packages(tree: ast.AST) -> set[str]:
     return {part[1] if len(part) > 1 else "__init__" for part in parts if part[0] == "s2e"}
 
 
-def calls(tree: ast.AST) -> list[ast.Call]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+def calls(tree: ast.Module) -> list[ast.Call]:
+    return [node for node in nodes(tree) if isinstance(node, ast.Call)]
 
 
-def called_names(tree: ast.AST) -> set[str]:
+@cache
+def called_names(tree: ast.Module) -> set[str]:
     return {ast.unparse(call.func) for call in calls(tree)}
 
 
 def test_packages_import_only_from_those_before_them() -> None:
-    assert {package_of(path) for path in PARSED} == set(ORDER), "a new package needs a position in ORDER"
+    assert {package_of(path) for path in parsed()} == set(ORDER), "a new package needs a position in ORDER"
     upwards = {
         f"{path.relative_to(ROOT)} imports {other}"
-        for path, tree in PARSED.items()
+        for path, tree in parsed().items()
         for other in imported_packages(tree)
         if ORDER.index(other) > ORDER.index(package_of(path))
     }
@@ -83,7 +94,7 @@ def test_packages_import_only_from_those_before_them() -> None:
 
 
 def test_every_package_has_a_docstring_and_exports_existing_names() -> None:
-    for path, tree in PARSED.items():
+    for path, tree in parsed().items():
         if path.name == "__init__.py":
             assert len(ast.get_docstring(tree) or "") > 20, path
     assert all(hasattr(s2e, name) for name in s2e.__all__)
@@ -95,29 +106,27 @@ def test_few_modules_are_at_the_top() -> None:
 
 
 def test_imports_are_absolute() -> None:
-    imports = [node for tree in PARSED.values() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imports = [node for tree in parsed().values() for node in nodes(tree) if isinstance(node, ast.ImportFrom)]
     assert all(node.level == 0 for node in imports)
 
 
 def test_only_the_command_line_prints() -> None:
     printing = {"print", "sys.stdout.write", "sys.stderr.write"}
-    assert not [path for path, tree in PARSED.items() if package_of(path) != "cli" and printing & called_names(tree)]
+    assert not [path for path, tree in parsed().items() if package_of(path) != "cli" and printing & called_names(tree)]
 
 
 def test_only_the_engine_seeds_torch_and_nothing_draws_from_numpys_global_generator() -> None:
     seeding = {"torch.manual_seed", "torch.seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "random.seed"}
     generators = {"np.random.default_rng", "np.random.SeedSequence", "np.random.Generator"}
-    for path, tree in PARSED.items():
+    for path, tree in parsed().items():
         names = called_names(tree)
         assert package_of(path) == "engine" or not seeding & names, path
         assert {name for name in names if re.fullmatch(r"(np|numpy)\.random\.\w+", name)} <= generators, path
 
 
 def test_nothing_is_unpickled() -> None:
-    for path, tree in PARSED.items():
-        assert "pickle" not in {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}, (
-            path
-        )
+    for path, tree in parsed().items():
+        assert "pickle" not in {alias.name for n in nodes(tree) if isinstance(n, ast.Import) for alias in n.names}, path
         for call in calls(tree):
             given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
             assert ast.unparse(call.func) != "torch.load" or given.get("weights_only") == "True", path

@@ -141,6 +141,7 @@ def test_help_lists_the_options_without_heavy_imports() -> None:
         assert option in done.stdout
 
 
+@pytest.mark.slow  # the stages are also read without a process, and processes are started in `test_interrupts.py`
 def test_a_pipe_receives_no_escape_codes_and_no_warnings(work: Path) -> None:
     done = process("search", save(), *TINY_SEARCH, "--sampler", "tpe", "--out", "run", where=work)
     assert done.returncode == 0, done.stderr

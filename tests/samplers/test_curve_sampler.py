@@ -296,6 +296,7 @@ def test_points_and_curves_of_a_generation_differ(space):
             assert np.abs(curves[one] - curves[other]).max() > 1e-3
 
 
+@pytest.mark.slow  # `conformance/test_samplers.py` reopens the studies of every sampler
 def test_reopened_study_asks_the_same_point(tmp_path):
     url = f"sqlite:///{tmp_path / 'study.db'}"
     ask_and_tell(new_study(study_name="s", storage=url), STARTUP + K)

@@ -42,6 +42,7 @@ def points(study: optuna.Study) -> np.ndarray:
     return np.array([[trial.params[name] for name in SPACE] for trial in study.trials])
 
 
+@pytest.mark.slow  # `conformance/test_samplers.py` reopens the studies of every sampler
 def test_reopened_study_asks_the_same_point(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     study = optuna.create_study(study_name="s", storage=url, sampler=sampler())
