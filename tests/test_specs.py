@@ -83,7 +83,8 @@ def test_all_bad_numbers_are_reported_in_one_error() -> None:
 def test_bad_numbers_are_refused_by_name() -> None:
     cases: list[tuple[type, dict[str, object]]] = [
         (DataSpec, {"validation_share": 1.0}),
-        (DataSpec, {"validation_share": "half"}),
+        (DataSpec, {"validation_share": "half", "image_size": 7}),
+        (DataSpec, {"image_size": 32.5}),
         (TrainingSpec, {"epochs": True}),
         (TrainingSpec, {"learning_rate": float("inf")}),
         (SearchSpec, {"trials": 0, "generation_size": "many"}),

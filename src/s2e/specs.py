@@ -29,6 +29,9 @@ METHODS = ("standard", "decoupling", "f-correction", "mentornet", "coteaching", 
 SEARCHABLE_METHODS = ("mentornet", "coteaching", "coteaching+", "jocor")
 """The names in `s2e.methods`, repeated for the help texts because importing that package imports PyTorch."""
 
+SMALLEST_IMAGE_SIZE: Final = 8
+"""Smallest side, in pixels, that images can be resized to."""
+
 BENCHMARK_HELP = (
     "a folder of class folders of images, a FILE.npz, hf:NAME, or digits, mnist, fashion-mnist, cifar10 or cifar100"
 )
@@ -84,6 +87,13 @@ class DataSpec:
     data: str = option("", f"Data to train on: {DATA_HELP}", argument=True)
     label: str = option("", "Label column of a table", metavar="COLUMN")
     id_column: str = option("", "ID column of a table", flag="--id", metavar="COLUMN")
+    image_size: int | None = option(
+        None,
+        "Side in pixels to which images of a folder or of the Hub are resized; when not given, the median of their "
+        "shorter sides, between 16 and 64",
+        type=int,
+        metavar="PIXELS",
+    )
     validation: str = option(
         AUTO,
         "Validation part: clean, noisy, a FILE with trusted labels (.npz, or another table for a table), or auto: "
@@ -94,7 +104,12 @@ class DataSpec:
     )
 
     def __post_init__(self) -> None:
-        raise_all([share_problem("validation_share", self.validation_share)])
+        raise_all(
+            [
+                image_size_problem(self.image_size),
+                share_problem("validation_share", self.validation_share),
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -467,6 +482,13 @@ def share_problem(name: str, value: object) -> str | None:
     if value is None or (isinstance(value, Real) and 0 < float(value) < 1):
         return None
     return f"`{name}` must lie strictly between 0 and 1, but got {value!r}."
+
+
+def image_size_problem(value: object) -> str | None:
+    """Return the problem of a value that must be a side of images, or None; None if it is valid."""
+    if value is None or (isinstance(value, (int, Integral)) and int(value) >= SMALLEST_IMAGE_SIZE):
+        return None
+    return f"`image_size` must be an integer of at least {SMALLEST_IMAGE_SIZE} pixels, but got {value!r}."
 
 
 def seed_problem(value: object) -> str | None:

@@ -77,6 +77,13 @@ def test_images_are_decoded_by_split(library, tmp_path, monkeypatch):
     assert load(folder).train.sample_shape == (1, 17, 17)
 
 
+def test_images_are_resized_to_a_given_side(library, tmp_path):
+    folder = write_images(library, tmp_path / "set", train=[(encoded(9), 0), (encoded(8), 1)], test=[(encoded(7), 1)])
+    made = load(folder, side=11)
+    assert made.train.sample_shape == made.test.sample_shape == (1, 11, 11)
+    assert made.reader == ImageReader(11, 1)
+
+
 def test_one_colour_image_makes_all_images_colour(library, tmp_path):
     pairs = [(encoded(9), 0), (encoded((1, 2, 3), mode="RGB"), 1)]
     made = load(write_images(library, tmp_path / "set", train=pairs))
@@ -143,6 +150,7 @@ def test_declared_classes_of_a_table_are_names(library, tmp_path):
         ({"train": "label\n1\n"}, {}, "besides the label `label`, but got no other column"),
         ({"train": "a,b\n1,2\n"}, {}, "one label column, but got none; pass `label`, one of a, b"),
         ({"train": "a,label\n1,2\n"}, {"label": "lable"}, "`label` must be one of label, a, but got 'lable'"),
+        ({"train": "a,label\n1,2\n"}, {"side": 32}, "`image_size` must be given for images only, but got 32 for "),
         ({"test": "a,label\n1,2\n"}, {}, "must have a split named train, but has test"),
     ],
 )

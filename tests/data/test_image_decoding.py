@@ -11,7 +11,7 @@ import pytest
 
 from image_files import COLOUR, GENERATOR, GREY, JPEG_ERROR, Image, flat, save, write
 from s2e.data import image_decoding
-from s2e.data.image_decoding import choose_side, decode_images, read_images
+from s2e.data.image_decoding import check_side, choose_side, decode_images, read_images
 from s2e.errors import InvalidInput, UnreadableData
 
 RED, WHITE = (200, 10, 30), (255, 255, 255)
@@ -212,6 +212,15 @@ def test_images_beyond_the_budget_are_refused(monkeypatch):
     monkeypatch.setattr(image_decoding, "BUDGET", 10 * 3 * 16**2 - 1)
     with pytest.raises(InvalidInput, match=r"fit into 7679 bytes, but 10 of 16 x 16 .* take 7680; use fewer images"):
         choose_side([64], 10, 3)
+
+
+def test_a_given_side_is_bounded_by_the_memory(monkeypatch):
+    monkeypatch.setattr(image_decoding, "available_memory", lambda: 2 * 10 * 3 * 300**2)
+    check_side(300, 10, 3)
+    with pytest.raises(InvalidInput, match=r"`image_size` must .* but 10 of 301 x 301 pixels and 3 channel\(s\) take"):
+        check_side(301, 10, 3)
+    monkeypatch.setattr(image_decoding, "available_memory", lambda: None)
+    check_side(10**6, 10, 3)
 
 
 # Threads

@@ -179,6 +179,17 @@ def test_the_side_follows_training_and_the_budget_all_splits(tmp_path, monkeypat
     assert read_image_folder(tmp_path).train.sample_shape == (1, 18, 18)
 
 
+def test_a_given_side_is_used_for_all_splits(tmp_path, monkeypatch):
+    two_classes(tmp_path / "train")
+    two_classes(tmp_path / "test", np.zeros((60, 60), dtype=np.uint8))
+    monkeypatch.setattr(image_decoding, "BUDGET", 1)  # bounds the automatic choice only
+    for side in (8, 100):
+        made = read_image_folder(tmp_path, side=side)
+        assert made.train.sample_shape == made.test.sample_shape == (1, side, side)
+        assert made.reader == ImageReader(side, 1)
+        np.testing.assert_array_equal(made.test.inputs[:1], read_images([tmp_path / "test/cat/a.png"], side, 1))
+
+
 def test_images_are_not_copied(tmp_path, monkeypatch):
     for number in range(40):
         save(tmp_path / f"{number % 2}" / f"{number}.png", flat(number, (300, 300), "L"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2e.data.image_decoding import Header, StoredImage, choose_side, decode_images, measure_images
+from s2e.data.image_decoding import Header, StoredImage, check_side, choose_side, decode_images, measure_images
 from s2e.data.input_readers import ImageReader
 from s2e.data.samples import LabelledData, Source
 from s2e.errors import InvalidInput, UnreadableData, first_line, listed, unknown_name
@@ -56,6 +56,7 @@ def load_hub(
     name: str,
     *,
     label: str | None = None,
+    side: int | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Source | HubTable:
     """Load a data set by its name on the Hub, or from a local folder of data files.
@@ -63,6 +64,7 @@ def load_hub(
     Args:
         name: NAME, or NAME:CONFIG for a data set with several configurations; the prefix `hf:` is optional.
         label: label column; by default the column that declares classes, or the first of `LABEL_COLUMNS`.
+        side: S, to which images are resized; chosen from their sizes when None.
         cache: folder for downloads; by default that of `datasets`.
 
     Returns:
@@ -76,7 +78,9 @@ def load_hub(
     label = _label_column(library, features, label, name)
     images = [column for column, feature in features.items() if isinstance(feature, library.Image)]
     if len(images) == 1:
-        return _images(library, splits, images[0], label, name)
+        return _images(library, splits, images[0], label, name, side)
+    if side is not None:
+        raise InvalidInput(f"`image_size` must be given for images only, but got {side} for {name}; omit it.")
     others = [column for column in features if column != label]
     unusable = [
         f"{column} ({_kind(features[column])})" for column in others if not _is_number(library, features[column])
@@ -149,7 +153,9 @@ def _label_column(library: ModuleType, features: Mapping[str, Any], label: str |
 # Images
 
 
-def _images(library: ModuleType, splits: dict[str, Any], column: str, label: str, name: str) -> Source:
+def _images(
+    library: ModuleType, splits: dict[str, Any], column: str, label: str, name: str, side: int | None
+) -> Source:
     feature = splits["train"].features[label]
     if not isinstance(feature, library.ClassLabel):
         raise InvalidInput(
@@ -173,7 +179,10 @@ def _images(library: ModuleType, splits: dict[str, Any], column: str, label: str
     reader = None
     if headers["train"]:
         channels = 1 if all(header.grey for header in all_headers) else 3
-        side = choose_side([header.shorter_side for header in headers["train"]], len(all_headers), channels)
+        if side is None:
+            side = choose_side([header.shorter_side for header in headers["train"]], len(all_headers), channels)
+        else:
+            check_side(side, len(all_headers), channels)
         reader = ImageReader(side, channels)
         for split, readable in rows.items():
             stored = _stored(encoded[split].select(readable), column)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
+from s2e.data.host_memory import available_memory, in_gib
 from s2e.errors import InvalidInput, UnreadableData, listed
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BUDGET = 2**30
-"""Maximum number of bytes of all inputs together."""
+"""Maximum number of bytes of all inputs together, where S is chosen from the images."""
 
 SMALLEST_SIDE, LARGEST_SIDE = 16, 64
-"""Bounds of S."""
+"""Bounds of S, where it is chosen from the images."""
+
+COPIES = 2
+"""Copies of the inputs in memory: as decoded, and split into training and validation."""
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # no other decoder is used, for any suffix
 
@@ -112,6 +116,17 @@ def choose_side(shorter_sides: Sequence[int], images: int, channels: int) -> int
     if side < median:
         logger.info("images are resized to %d pixels instead of %d, to stay within %d bytes", side, median, BUDGET)
     return side
+
+
+def check_side(side: int, images: int, channels: int) -> None:
+    """Raise if images of a given S, as decoded and split, exceed the available memory."""
+    size, available = COPIES * images * channels * side**2, available_memory()
+    if available is not None and size > available:
+        raise InvalidInput(
+            f"`image_size` must be a side at which all images fit into memory, but {images} of {side} x {side} pixels "
+            f"and {channels} channel(s) take {in_gib(size)} with the copy made by the split, and {in_gib(available)} "
+            f"are available; pass a smaller one or use fewer images."
+        )
 
 
 def measure_images(stored: Iterable[StoredImage]) -> list[Header | Broken]:

@@ -4,7 +4,7 @@
     path/train/CLASS/…  path/test/CLASS/…      with splits; also validation/; one of test and validation may be missing
 
 The shape is chosen from the headers of all files before decoding: one channel if every image is grey, else three, and
-a side S (`image_decoding.choose_side`).
+a side S (`image_decoding.choose_side`) where none is given.
 
 Letters: N images, C channels, S side.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from s2e.data.image_decoding import Broken, Header, choose_side, decode_images, measure_images, pillow
+from s2e.data.image_decoding import Broken, Header, check_side, choose_side, decode_images, measure_images, pillow
 from s2e.data.input_readers import ImageReader
 from s2e.data.natural_order import natural_key
 from s2e.data.samples import LabelledData, Source
@@ -39,7 +39,7 @@ class _File:
     name: str  # path relative to the root
 
 
-def read_image_folder(path: str | os.PathLike[str]) -> Source:
+def read_image_folder(path: str | os.PathLike[str], *, side: int | None = None) -> Source:
     """Read all images in a folder of class folders.
 
     Classes and files are in natural order: 2 before 10. Hidden files and folders are ignored, as are files with other
@@ -49,6 +49,10 @@ def read_image_folder(path: str | os.PathLike[str]) -> Source:
     The first frame of an animation is read; the EXIF orientation is applied; transparent images are put on white;
     16-bit grey levels are divided by 257. A colour image counts as colour even if all its pixels are grey.
 
+    Args:
+        path: the folder.
+        side: S, to which images are resized; chosen from their sizes when None.
+
     Returns:
         Inputs uint8 (N, C, S, S); C is 1 if every image is grey, else 3. `ids` are the training files, relative to the
         folder.
@@ -56,7 +60,7 @@ def read_image_folder(path: str | os.PathLike[str]) -> Source:
     Raises:
         UnreadableData: the folder does not exist, or no image of a class can be decoded.
         InvalidInput: the folder has no class folders, only one class, a class without images, or a class that is
-            missing in training; or the images exceed the memory budget.
+            missing in training; or the images exceed the memory.
     """
     pillow()
     root = Path(path)
@@ -80,7 +84,10 @@ def read_image_folder(path: str | os.PathLike[str]) -> Source:
     readable = {file: header for file, header in headers.items() if isinstance(header, Header)}
     channels = 1 if all(header.grey for header in readable.values()) else 3
     shorter_sides = [header.shorter_side for file, header in readable.items() if file.split == "train"]
-    side = choose_side(shorter_sides, len(readable), channels)
+    if side is None:
+        side = choose_side(shorter_sides, len(readable), channels)
+    else:
+        check_side(side, len(readable), channels)
 
     data: dict[str, LabelledData] = {}
     ids: dict[str, tuple[str, ...]] = {}

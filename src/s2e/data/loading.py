@@ -39,6 +39,7 @@ def load(
     download: bool = True,
     label: str | None = None,
     id_column: str | None = None,
+    image_size: int | None = None,
 ) -> Source:
     """Load a data set by name or path.
 
@@ -50,6 +51,7 @@ def load(
         download: whether to download a published data set that is missing under the root.
         label: label column of a table.
         id_column: column of a table that identifies its rows.
+        image_size: side in pixels to which images of a folder or of the Hub are resized; chosen from them when None.
 
     Returns:
         Training samples, and validation and test samples where the data set has them. `digits` are float32
@@ -58,8 +60,9 @@ def load(
     """
     name = os.fspath(name_or_path)
     if name not in CATALOGUE:
-        return _load_path(name, label, id_column)
+        return _load_path(name, label, id_column, image_size)
     _check_no_columns(name, label, id_column)
+    _check_no_image_size(name, image_size)
     info = CATALOGUE[name]
     return load_published(info, Path(root), download=download) if info.layouts else _load_digits(info)
 
@@ -145,19 +148,21 @@ def _load_digits(info: DatasetInfo) -> Source:
 # Paths and the Hub
 
 
-def _load_path(name: str, label: str | None, id_column: str | None) -> Source:
+def _load_path(name: str, label: str | None, id_column: str | None, image_size: int | None) -> Source:
     if name.startswith(PREFIX):
-        return _load_hub(name, label, id_column)
+        return _load_hub(name, label, id_column, image_size)
     path = Path(name)
     try:
         exists = path.exists()
     except OSError as error:
         raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
     if path.name.lower().endswith((*TEXT_SUFFIXES, PARQUET_SUFFIX)):
+        _check_no_image_size(name, image_size)
         return _load_table(path, label, id_column)
     _check_no_columns(name, label, id_column)
     if path.is_dir():
-        return read_image_folder(path)
+        return read_image_folder(path, side=image_size)
+    _check_no_image_size(name, image_size)
     if path.suffix.lower() == ".npz":
         return load_npz(path)
     if exists:
@@ -169,6 +174,14 @@ def _check_no_columns(name: str, label: str | None, id_column: str | None) -> No
     for option, column in (("label", label), ("id_column", id_column)):
         if column:
             raise InvalidInput(f"`{option}` must be given for tables only, but got {column!r} for {name}; omit it.")
+
+
+def _check_no_image_size(name: str, image_size: int | None) -> None:
+    if image_size is not None:
+        raise InvalidInput(
+            f"`image_size` must be given for a folder of images or images of the Hub only, but got {image_size} for "
+            f"{name}; omit it."
+        )
 
 
 def _load_table(path: Path, label: str | None, id_column: str | None) -> Source:
@@ -183,10 +196,10 @@ def _load_table(path: Path, label: str | None, id_column: str | None) -> Source:
     return Source(path.stem, reader.samples_of(frame), ids=tuple(reader.ids_of(frame)), reader=reader)
 
 
-def _load_hub(name: str, label: str | None, id_column: str | None) -> Source:
+def _load_hub(name: str, label: str | None, id_column: str | None, image_size: int | None) -> Source:
     from s2e.data.table_reader import TableReader
 
-    loaded = load_hub(name, label=label or None)
+    loaded = load_hub(name, label=label or None, side=image_size)
     if not isinstance(loaded, HubTable):
         return loaded
     reader = TableReader.fit(loaded.train, loaded.label, id_column or None)

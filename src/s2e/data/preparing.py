@@ -50,7 +50,7 @@ def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
 
 def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
     """Load, corrupt and split; arguments are those of `corrupt_and_split`."""
-    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column)
+    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column, image_size=spec.image_size)
     return replace(corrupt_and_split(source, spec, noise, seed, root), source=source)
 
 

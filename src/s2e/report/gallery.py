@@ -166,7 +166,9 @@ def _contents(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | 
     options = config["options"]
     spec = assemble(DataSpec, options)
     root = Path(config["data_root"]) if data_root is None else data_root
-    source = load(spec.data, root, download=False, label=spec.label, id_column=spec.id_column)
+    source = load(
+        spec.data, root, download=False, label=spec.label, id_column=spec.id_column, image_size=spec.image_size
+    )
     prepared = corrupt_and_split(source, spec, options["noise"], options["seed"], root)
     if fingerprint(prepared.splits.train, prepared.splits.valid) != config["data_fingerprint"]:
         raise UnreadableData(f"{spec.data} has changed since the run was made.")

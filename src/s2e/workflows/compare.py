@@ -125,7 +125,7 @@ def compare(
 def _settings(options: CompareOptions, location: RunLocation) -> list[Setting]:
     """Draw every noise setting once for each seed."""
     spec, root = options.dataset, location.root
-    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column)
+    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column, image_size=spec.image_size)
     return [
         Setting(noise, draw, corrupt_and_split(source, spec, noise, options.seed, root, draw=draw))
         for noise in options.noises
