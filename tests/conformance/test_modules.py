@@ -1,0 +1,187 @@
+"""Modules that users bring, with layers that keep statistics, draw, look up or attend, trained by the engine."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from populations import assert_same
+from s2e.data.samples import LabelledData
+from s2e.engine.stacked_networks import StackedNetworks
+from s2e.engine.training import train_population
+from s2e.errors import InvalidInput
+from s2e.methods import Coteaching, Standard
+from s2e.networks import reference_network
+from small_tasks import blobs, member, task
+
+WORDS = 12
+"""Size of the vocabulary of `sentences`."""
+
+
+def sentences(samples: int = 192) -> LabelledData:
+    """Six token numbers in a sample, as float32, the only type besides pixels that data may have."""
+    points = blobs(samples)
+    tokens = np.clip(np.round(points.inputs + WORDS / 2), 0, WORDS - 1)
+    return LabelledData(tokens, points.labels, points.class_names, clean_labels=points.clean_labels)
+
+
+DATA = sentences()
+
+
+def batch_norm_and_dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+
+
+def layer_norm_and_dropout() -> nn.Module:
+    return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 16), nn.GELU(), nn.Dropout(0.3), nn.Linear(16, 4))
+
+
+def instance_and_group_norm() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 6)),
+        nn.Conv1d(1, 8, 3),
+        nn.InstanceNorm1d(8, affine=True, track_running_stats=True),
+        nn.ReLU(),
+        nn.Dropout1d(0.2),
+        nn.Conv1d(8, 8, 3),
+        nn.GroupNorm(2, 8),
+        nn.Flatten(),
+        nn.Linear(16, 4),
+    )
+
+
+class Embedded(nn.Module):
+    """Looks up a vector for each token, and classifies their outcome in another module, (B, 6, 8) to (B, 6, 8)."""
+
+    def __init__(self, middle: nn.Module) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 8)
+        self.middle = middle
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outcome = self.middle(self.embedding(inputs.long()))
+        logits: torch.Tensor = self.last((outcome[0] if isinstance(outcome, tuple) else outcome).mean(dim=1))
+        return logits
+
+
+class SelfAttention(nn.Module):
+    """Attention with a learnt position of each token, written with `scaled_dot_product_attention`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.randn(6, 8) / math.sqrt(8))
+        self.project = nn.Linear(8, 24)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.project(self.norm(vectors + self.position)).chunk(3, dim=-1)
+        return vectors + nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+def bag_of_words() -> nn.Module:
+    return Embedded(nn.Identity())
+
+
+def attention() -> nn.Module:
+    return Embedded(SelfAttention())
+
+
+def transformer() -> nn.Module:
+    return Embedded(nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, dropout=0.1, batch_first=True))
+
+
+def recurrent() -> nn.Module:
+    return Embedded(nn.GRU(8, 8, batch_first=True))
+
+
+VECTORISED = [
+    batch_norm_and_dropout,
+    layer_norm_and_dropout,
+    instance_and_group_norm,
+    bag_of_words,
+    attention,
+    transformer,
+]
+ANY = pytest.mark.parametrize("factory", [*VECTORISED, recurrent], ids=lambda factory: factory.__name__)
+# Without gradients, torch evaluates a transformer in one operation, over which vmap loops, with this warning.
+EXPECTED_WARNING = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+
+
+@ANY
+def test_module_alone_equals_module_in_company(factory):
+    shared = task(DATA, Coteaching(), network=factory, evaluate={"valid": DATA.take(np.arange(48))})
+    members = [member(0.6, seed=3, learning_rate=0.01), member(0.9, seed=4, learning_rate=0.02)]
+    together = train_population(shared, members)
+    assert not together.curves.diverged.any()
+    assert (together.curves.loss[:, -1] < together.curves.loss[:, 0]).all()
+    for position, own in enumerate(members):
+        assert_same(together.take([position]), train_population(shared, [own]))
+
+
+@EXPECTED_WARNING
+@pytest.mark.parametrize("factory", VECTORISED, ids=lambda factory: factory.__name__)
+def test_vectorised_module_equals_looped_module(factory, caplog):
+    def without_draws() -> nn.Module:  # vectorised networks draw dropout from another stream
+        module = factory()
+        for layer in module.modules():
+            if isinstance(layer, (nn.Dropout, nn.Dropout1d)):
+                layer.p = 0.0
+            elif isinstance(layer, nn.MultiheadAttention):
+                layer.dropout = 0.0
+        return module
+
+    inputs, outcomes = torch.from_numpy(DATA.inputs[:16]), []
+    for vectorize in (True, False):
+        networks = StackedNetworks(without_draws, (3, 4), torch.device("cpu"), vectorize=vectorize)
+        logits = networks.forward(inputs, training=True)
+        gradients = [torch.stack([*rows]) for rows in networks.gradients(logits.square().sum())]
+        with torch.no_grad():
+            evaluated = networks.forward(inputs, training=False)
+        assert networks.vectorized == vectorize
+        outcomes.append([logits, evaluated, *gradients, *networks.buffers.values()])
+    torch.testing.assert_close(outcomes[0], outcomes[1], rtol=1e-4, atol=1e-4)
+    assert not caplog.records
+
+
+@EXPECTED_WARNING
+@pytest.mark.parametrize("factory", VECTORISED, ids=lambda factory: factory.__name__)
+def test_vectorised_module_is_trained(factory, caplog):
+    shared = task(DATA, Coteaching(), network=factory, vectorize=True, epochs=2, evaluate={"valid": DATA})
+    trained = train_population(shared, [member(seed=seed, epochs=2, learning_rate=0.01) for seed in (3, 4)])
+    assert (trained.curves.loss[:, 1] < trained.curves.loss[:, 0]).all()
+    assert not caplog.records
+
+
+def test_module_that_vmap_refuses_is_looped_with_one_line_in_the_log(caplog):
+    members = [member(seed=3), member(seed=4)]
+    with caplog.at_level(logging.WARNING):
+        fallen_back = train_population(task(DATA, Standard(), network=recurrent, vectorize=True), members)
+    assert len(caplog.records) == 1
+    assert re.search(r"cannot be vectorised with vmap \(.*gru.*\); using a loop$", caplog.text.strip())
+    assert_same(fallen_back, train_population(task(DATA, Standard(), network=recurrent, vectorize=False), members))
+
+
+def test_tokens_of_another_type_are_refused():
+    with pytest.raises(InvalidInput, match="`inputs` must be uint8 or float32, but got int64"):
+        replace(DATA, inputs=DATA.inputs.astype(np.int64))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "preact-resnet18:width=8", "wrn-16-4:dropout=0.3", "densenet-bc-40-12"])
+def test_deep_reference_network_takes_steps_in_the_engine(name):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 3, 8, 8), dtype=np.uint8)
+    images = LabelledData(pixels, np.arange(8) % 4, tuple("abcd"))
+    shared = task(images, Standard(), network=reference_network(name, (3, 8, 8), 4), epochs=2, batch_size=4)
+    members = [member(seed=3, epochs=2), member(seed=4, epochs=2)]
+    together = train_population(shared, members)
+    assert np.isfinite(together.curves.loss).all()
+    assert not together.curves.diverged.any()
+    assert_same(together.take([1]), train_population(shared, members[1:]))
