@@ -121,7 +121,15 @@ class TrainingSpec:
     network: str | Callable[..., Any] = option(AUTO, f"Reference network: {NETWORK_HELP}")
     epochs: int = option(200, "Epochs of every training")
     batch_size: int = option(128, "Samples in a batch")
-    learning_rate: float = option(1e-3, "Learning rate of Adam; decays linearly to 0 over the last 60% of the epochs")
+    learning_rate: float = option(1e-3, "Learning rate; --plan changes it by epoch")
+    optimizer: str | Any = option(
+        "adam", "Optimizer: adam, adamw, sgd or rmsprop, with options: sgd:momentum=0.9,weight_decay=5e-4"
+    )
+    plan: str | Any = option(
+        "linear:start=0.4",
+        "Learning-rate plan: constant, linear:start=SHARE (falls to 0 from that share of the epochs), cosine, or "
+        "step:milestones=0.5-0.75,gamma=0.1; each with warmup=EPOCHS",
+    )
 
     def __post_init__(self) -> None:
         raise_all(
@@ -441,6 +449,20 @@ def to_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError("must be an integer of at least 1")
     return int(text)
+
+
+def to_numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a text such as "0.5-0.75"; a converter for `convert_options`."""
+    try:
+        return tuple(to_number(part) for part in text.split("-"))
+    except ValueError:
+        raise ValueError("must be numbers separated by hyphens, such as 0.5-0.75") from None
+
+
+def option_converters(description: type) -> dict[str, Callable[[str], Any]]:
+    """Return a converter for every field of a dataclass that is chosen by name, from the type of its default."""
+    converters: dict[type, Callable[[str], Any]] = {bool: to_boolean, float: to_number, tuple: to_numbers}
+    return {each.name: converters[type(each.default)] for each in fields(description)}
 
 
 def to_number(text: str, *, minimum: float = -math.inf, below: float = math.inf) -> float:
