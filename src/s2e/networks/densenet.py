@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from s2e.networks.images import image_shape, with_initial_weights
+from s2e.networks.images import MeanOverPositions, image_shape, with_initial_weights
 
 SMALLEST = 8
 """Least side of an image: the last of three blocks has 2×2 positions then."""
@@ -33,7 +33,7 @@ def densenet_bc(
         for _ in range((depth - 4) // 6):
             layers.append(BottleneckLayer(features, growth, dropout))
             features += growth
-    layers += [nn.BatchNorm2d(features), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    layers += [nn.BatchNorm2d(features), nn.ReLU(), MeanOverPositions()]
     return with_initial_weights(nn.Sequential(*layers, nn.Linear(features, classes)))
 
 

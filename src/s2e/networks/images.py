@@ -1,8 +1,8 @@
-"""What networks for images share: the shapes they accept, and the initial weights of convolutions."""
+"""What networks for images share: the shapes they accept, initial weights, and the mean over all positions."""
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from s2e.errors import InvalidInput
 
@@ -29,3 +29,14 @@ def with_initial_weights(network: nn.Module) -> nn.Module:
         elif isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
     return network
+
+
+class MeanOverPositions(nn.Module):
+    """Global average pooling: (B, features, height, width) to (B, features).
+
+    Written as a mean because vmap has no rule for `nn.AdaptiveAvgPool2d` on channels-last features.
+    """
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the mean of every feature."""
+        return features.mean(dim=(2, 3))

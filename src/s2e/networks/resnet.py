@@ -12,7 +12,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional
 
-from s2e.networks.images import image_shape, with_initial_weights
+from s2e.networks.images import MeanOverPositions, image_shape, with_initial_weights
 
 SMALLEST = 8
 """Least side of an image: the last of four stages has one position then."""
@@ -132,4 +132,4 @@ def _stages(
 
 
 def _classifier(features: int, classes: int) -> list[nn.Module]:
-    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, classes)]
+    return [MeanOverPositions(), nn.Linear(features, classes)]

@@ -16,7 +16,9 @@ from s2e.engine.compiled.layers.vmap_rule import pad_to_multiple
 from s2e.engine.compiled.materialise import materialised
 from s2e.engine.stacked_networks import _prepare_forward_differentiation
 from s2e.networks.cnn import cifar10_cnn, cifar100_cnn
+from s2e.networks.densenet import densenet_bc
 from s2e.networks.mlp import mlp
+from s2e.networks.resnet import resnet, wide_resnet
 
 NETWORKS = 3
 
@@ -50,6 +52,9 @@ CASES = {
     "mlp": (lambda: mlp((1, 6, 6), 4, widths=[9]), (4, 1, 6, 6)),
     "cifar10-cnn": (lambda: cifar10_cnn((3, 16, 16), 4), (4, 3, 16, 16)),
     "cifar100-cnn": (lambda: cifar100_cnn((3, 8, 8), 4), (4, 3, 8, 8)),
+    "resnet": (lambda: resnet((3, 8, 8), 4, depth=18, width=4), (4, 3, 8, 8)),
+    "wide resnet": (lambda: wide_resnet((3, 8, 8), 4, depth=10, factor=2), (4, 3, 8, 8)),
+    "densenet": (lambda: densenet_bc((3, 8, 8), 4, depth=16, growth=4), (4, 3, 8, 8)),
 }
 
 
