@@ -4,14 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types install clean
+.PHONY: run test quick lint types install clean
 
 run: install
 	$(BIN)/s2e search digits --noise pair:0.45 --epochs 100 --trials 30
 
 # A process for each core, up to four; each keeps to one thread.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+
 test: lint types
-	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(PYTEST)
+
+quick: install
+	$(PYTEST) -m "not slow"
 
 lint: install
 	$(BIN)/ruff format --check .

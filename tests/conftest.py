@@ -30,11 +30,13 @@ def _fast_session() -> Iterator[None]:
     from alembic.util import pyfiles
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
+    from threadpoolctl import threadpool_limits
 
     from small_studies import skip_disk_sync
 
     # Operations on tiny tensors do not gain from threads, slow down on a busy machine, and round by their number.
     torch.set_num_threads(1)
+    threadpool_limits(1, "blas")
     gc.collect()
     gc.freeze()
     event.listen(Engine, "connect", skip_disk_sync)
