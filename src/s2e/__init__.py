@@ -8,7 +8,7 @@ from s2e._version import __version__
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
     from s2e.data import LabelledData
-    from s2e.engine import Curves, Dynamics, EpochFinished
+    from s2e.engine import Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
     from s2e.errors import InvalidInput, RunConflict, S2EError, UnreadableData
     from s2e.estimator import S2EClassifier
     from s2e.methods import Batch, Method, Need, Objective
@@ -24,14 +24,17 @@ __all__ = [
     "GenerationFinished",
     "InvalidInput",
     "LabelledData",
+    "LearningRatePlan",
     "Method",
     "Need",
     "Objective",
+    "Optimizer",
     "RunConflict",
     "S2EClassifier",
     "S2EError",
     "SearchResult",
     "Space",
+    "StackedOptimizer",
     "Status",
     "TrainResult",
     "UnreadableData",
@@ -43,7 +46,7 @@ __all__ = [
 _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
     "s2e.data": ("LabelledData",),
-    "s2e.engine": ("Curves", "Dynamics", "EpochFinished"),
+    "s2e.engine": ("Curves", "Dynamics", "EpochFinished", "LearningRatePlan", "Optimizer", "StackedOptimizer"),
     "s2e.errors": ("InvalidInput", "RunConflict", "S2EError", "UnreadableData"),
     "s2e.estimator": ("S2EClassifier",),
     "s2e.methods": ("Batch", "Method", "Need", "Objective"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ from optuna.samplers import BaseSampler
 from torch import nn
 
 from s2e.data import as_labelled_data, check_transition_matrix, fingerprint
-from s2e.engine import LAST_EPOCHS, VALIDATION, Curves, Dynamics, EpochFinished, Member, train_in_two_stages
+from s2e.engine import (
+    LAST_EPOCHS,
+    VALIDATION,
+    Curves,
+    Dynamics,
+    EpochFinished,
+    LearningRatePlan,
+    Member,
+    Optimizer,
+    train_in_two_stages,
+)
 from s2e.errors import raise_all
 from s2e.methods import Method
 from s2e.networks import Factory
@@ -80,6 +90,8 @@ def search(
     epochs: int = 200,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
+    optimizer: str | Optimizer = "adam",
+    plan: str | LearningRatePlan = "linear:start=0.4",
     seed: int = 0,
     device: str = AUTO,
     storage: str | None = None,
@@ -106,7 +118,11 @@ def search(
             stored study that is resumed keeps its K.
         epochs: T, epochs of every training.
         batch_size: B, samples in a batch.
-        learning_rate: initial learning rate of Adam.
+        learning_rate: learning rate, which `plan` changes by epoch.
+        optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
+            with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
+        plan: the factor on the learning rate by epoch: constant, linear, cosine or step, with options as in
+            "linear:start=0.4" or "cosine:warmup=5", or an object with the interface `s2e.LearningRatePlan`.
         seed: seed of everything that is drawn at random.
         device: "cpu", "cuda", …, or "auto".
         storage: URL of the study, to resume it later; in memory when None.
@@ -114,35 +130,37 @@ def search(
         on_generation: called after every generation; return True to stop the search.
     """
     raise_all([seed_problem(seed)])
-    training = TrainingSpec(network, epochs, batch_size, learning_rate)
+    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer=optimizer, plan=plan)
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
     check_choices(training, method, device, spec)
     data = as_labelled_data(train)
     held = as_labelled_data(valid, data.class_names)
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, device=device)
-    plan = plan_for(task, spec, training, seed)
+    search_plan = plan_for(task, spec, training, seed)
     settings = {
         "data": fingerprint(data, held),
         "network": _described(task.network),
         "method": _name(method),
         "space": _name(space),
         "sampler": _name(sampler),
-        "generation_size": plan.generation_size,
+        "generation_size": search_plan.generation_size,
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
+        "optimizer": _settings_of(task.optimizer),
+        "plan": _settings_of(task.plan),
         "seed": seed,
     }
     study = open_study(storage, study_name, settings)
     listener = Callbacks(on_generation=on_generation)
-    (found,), _ = find_schedules(task, [Search(plan, study)], listener=listener)
+    (found,), _ = find_schedules(task, [Search(search_plan, study)], listener=listener)
     diverged = diverged_trials(study)
     status = Status.of(stopped=listener.stopped, diverged=diverged > 0)
     message = (
         f"{status.value}: {len(study.trials)} trials, {diverged} of them diverged; best validation accuracy "
         f"{found.validation_accuracy:.2%} with trial {found.trial}"
     )
-    return SearchResult(found.schedule, found.validation_accuracy, study, plan.generation_size, status, message)
+    return SearchResult(found.schedule, found.validation_accuracy, study, search_plan.generation_size, status, message)
 
 
 def train(
@@ -156,6 +174,8 @@ def train(
     method: str | Method = "coteaching",
     batch_size: int = 128,
     learning_rate: float = 1e-3,
+    optimizer: str | Optimizer = "adam",
+    plan: str | LearningRatePlan = "linear:start=0.4",
     seed: int = 0,
     device: str = AUTO,
     on_epoch: Callable[[EpochFinished], bool | None] | None = None,
@@ -172,7 +192,11 @@ def train(
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: any of `s2e.methods.METHODS`, or an object with the interface `s2e.Method`.
         batch_size: B, samples in a batch.
-        learning_rate: initial learning rate of Adam.
+        learning_rate: learning rate, which `plan` changes by epoch.
+        optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
+            with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
+        plan: the factor on the learning rate by epoch: constant, linear, cosine or step, with options as in
+            "linear:start=0.4" or "cosine:warmup=5", or an object with the interface `s2e.LearningRatePlan`.
         seed: seed of everything that is drawn at random.
         device: "cpu", "cuda", …, or "auto".
         on_epoch: called after every epoch; return True to stop the training.
@@ -180,7 +204,7 @@ def train(
     raise_all([seed_problem(seed)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
     keep_rates = check_schedule(schedule, epochs)
-    training = TrainingSpec(network, epochs, batch_size, learning_rate)
+    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer=optimizer, plan=plan)
     check_choices(training, method, device)
     data = as_labelled_data(train)
     evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
@@ -217,6 +241,11 @@ def _stored_size(size: GenerationSize, storage: str | None, name: str) -> Genera
 def _name(value: Any) -> str:
     """Return the name of a space, sampler or method, or the type of an object."""
     return value if isinstance(value, str) else f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _settings_of(value: Any) -> str:
+    """Return a dataclass with its fields, or the type of another object."""
+    return repr(value) if is_dataclass(value) else _name(value)
 
 
 def _described(network: Factory) -> str:

@@ -15,7 +15,7 @@ from s2e.errors import InvalidInput
 from s2e.experiments import convergence, samplers, spaces
 from s2e.experiments.schedule_table import build
 from s2e.runs.directory import CONFIG, Run
-from s2e.specs import SamplersOptions, SpacesOptions, TableOptions
+from s2e.specs import SamplersOptions, SpacesOptions, TableOptions, TrainingSpec, flatten
 from space_runs import save_clean_clusters
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -98,7 +98,7 @@ def test_spaces_prints_tables_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.exit_code == 0, shown.stderr
     assert shown.stdout.count("│ Co-teaching ") == 6
     assert shown.stdout.endswith("run: run\n")
-    training = {"network": "auto", "epochs": 3, "batch_size": 64, "learning_rate": 0.002}
+    training = flatten(TrainingSpec(epochs=3, batch_size=64, learning_rate=0.002))
     budget = {"draws": 1, "sets": 1, "seeds": 1, "together": 99}
     stored = Run("run").read_json(CONFIG)["options"]
     assert stored == {"data": data, "noises": ["pair:0.4"], **budget, **training, "seed": 3}

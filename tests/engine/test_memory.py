@@ -26,8 +26,8 @@ def test_bytes_of_an_mlp(hidden, batch):
 
     weights = FLOAT * (21 * hidden + (hidden + 1) * 10)
     activations = FLOAT * (20 + hidden + 10)  # input, hidden values after the ReLU, output
-    expected = TENSORS_PER_PARAMETER * weights + TEMPORARIES * activations * batch
-    assert network_bytes(network, torch.randn(batch, 20)) == expected
+    expected = (TENSORS_PER_PARAMETER + 2) * weights + TEMPORARIES * activations * batch
+    assert network_bytes(network, torch.randn(batch, 20), 2) == expected
 
 
 def test_activation_bytes_grow_with_the_image_area():
@@ -35,7 +35,7 @@ def test_activation_bytes_grow_with_the_image_area():
         return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 3, padding=1), nn.Flatten())
 
     weights = TENSORS_PER_PARAMETER * FLOAT * sum(p.numel() for p in convolutions().parameters())
-    small, large = (network_bytes(convolutions, torch.randn(16, 3, side, side)) - weights for side in (8, 16))
+    small, large = (network_bytes(convolutions, torch.randn(16, 3, side, side), 0) - weights for side in (8, 16))
     assert large == pytest.approx(4 * small, rel=0.05)
 
 
@@ -44,7 +44,7 @@ def test_batch_norm_and_dropout_keep_activations():
         return lambda: nn.Sequential(nn.Linear(20, 64), *layers, nn.ReLU(), nn.Linear(64, 10))
 
     before, batch = torch.random.get_rng_state(), torch.ones(32, 20)
-    plain, more = (network_bytes(network(*layers), batch) for layers in ([], [nn.BatchNorm1d(64), nn.Dropout()]))
+    plain, more = (network_bytes(network(*layers), batch, 0) for layers in ([], [nn.BatchNorm1d(64), nn.Dropout()]))
     activations, weights = TEMPORARIES * FLOAT * 32 * 64, TENSORS_PER_PARAMETER * FLOAT * 2 * 64
     assert activations < more - plain - weights < 4 * activations
     assert torch.equal(torch.random.get_rng_state(), before)

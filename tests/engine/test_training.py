@@ -23,7 +23,7 @@ from populations import (
     with_convolutions,
 )
 from s2e.data.samples import LabelledData
-from s2e.engine.optimizers import learning_rate_factor
+from s2e.engine.learning_rates import Linear
 from s2e.engine.population import Population
 from s2e.engine.step import TrainingStep
 from s2e.engine.task import Member
@@ -61,7 +61,7 @@ def plain_training(train: LabelledData, which: Member, epochs: int, batch_size: 
     adam = torch.optim.Adam(network.parameters(), lr=which.learning_rate)
     inputs, labels = torch.from_numpy(train.inputs), torch.from_numpy(train.labels)
     for epoch in range(epochs):
-        factor = learning_rate_factor(epoch, epochs)
+        factor = Linear().factor(epoch, epochs)
         adam.param_groups[0].update(lr=which.learning_rate * factor)
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(derive(seed, "order", epoch)))
         for index in order[: len(order) // batch_size * batch_size].split(batch_size):

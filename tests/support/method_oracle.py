@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from s2e.engine.optimizers import learning_rate_factor
 from s2e.engine.task import Member, Task, Trained
 from s2e.engine.training import batch_order, clean_batch_order
 from s2e.methods import Coteaching, MentorNet, Method, Standard
@@ -226,7 +225,7 @@ def plain_training(shared: Task, one: Member) -> Plain:
 
     batches = len(given) // shared.batch_size
     for epoch in range(shared.epochs):
-        factor = learning_rate_factor(epoch, shared.epochs)
+        factor = shared.plan.factor(epoch, shared.epochs)
         for optimizer in optimizers:
             optimizer.param_groups[0].update(lr=one.learning_rate * factor)
         order = batch_order(shared, epoch).tolist()

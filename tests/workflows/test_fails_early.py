@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 EVERY_COMMAND: list[tuple[dict[str, Any], str]] = [
     ({"data": ""}, "`data` must be given"),
     ({"network": "resnetto"}, "`network` must be"),
+    ({"optimizer": "sdg"}, "`optimizer` must be one of sgd"),
+    ({"optimizer": "sgd:momentum=-1"}, "`momentum` must lie in"),
+    ({"plan": "cosin"}, "`plan` must be one of cosine"),
+    ({"plan": "cosine:warmup=999"}, "`warmup` must be less than"),
     ({"validation": "cleanish"}, "`validation` must be"),
     ({"validation": "absent.npz"}, "`validation` must be"),
     ({"validation_share": 1.5}, "`validation_share` must"),

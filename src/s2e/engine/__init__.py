@@ -3,6 +3,8 @@
 from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
 from s2e.engine.devices import resolve_device
 from s2e.engine.inference import Classifier, predictions
+from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
+from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
 from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
 from s2e.engine.task import VALIDATION, EpochFinished, Member, Task, Trained, check_task
@@ -18,12 +20,18 @@ __all__ = [
     "Dynamics",
     "EpochFinished",
     "FinalTraining",
+    "LearningRatePlan",
     "Member",
+    "Optimizer",
     "SelectedRestart",
+    "StackedOptimizer",
     "Task",
     "Trained",
     "Trainer",
+    "check_plan",
     "check_task",
+    "optimizer_of",
+    "plan_of",
     "predictions",
     "resolve_device",
     "stages_needed",

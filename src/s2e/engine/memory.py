@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 USABLE_SHARE = 0.8
 """Share of the free memory that a population may use."""
-TENSORS_PER_PARAMETER = 4
-"""The weight, its gradient, and Adam's two moments."""
+TENSORS_PER_PARAMETER = 2
+"""The weight and its gradient; the state of the optimizer is added."""
 TEMPORARIES = 2
 """Factor on the bytes of activations: the saved activations and their gradients."""
 PROBE_SAMPLES = 8
@@ -38,8 +38,14 @@ def free_memory(device: torch.device) -> int | None:
     return None
 
 
-def network_bytes(network: Factory, batch: Tensor) -> int:
-    """Return the bytes that one network needs to train on a batch (B, ...) of float inputs on the CPU."""
+def network_bytes(network: Factory, batch: Tensor, state_tensors: int) -> int:
+    """Return the bytes that one network needs to train on a batch (B, ...) of float inputs on the CPU.
+
+    Args:
+        network: factory of the architecture.
+        batch: (B, ...)
+        state_tensors: tensors of the size of a parameter that the optimizer keeps for it.
+    """
     with torch.random.fork_rng(devices=[]):
         module = network()
         weights = sum(p.numel() * p.element_size() for p in module.parameters())
@@ -56,7 +62,7 @@ def network_bytes(network: Factory, batch: Tensor) -> int:
             output = module(probe)  # referenced, so that no storage is reused while counting
         kept[output.data_ptr()] = output.numel() * output.element_size()
     per_sample = sum(kept.values()) / len(probe)
-    return int(TENSORS_PER_PARAMETER * weights + TEMPORARIES * per_sample * len(batch))
+    return int((TENSORS_PER_PARAMETER + state_tensors) * weights + TEMPORARIES * per_sample * len(batch))
 
 
 def members_that_fit(member_bytes: int, device: torch.device, members: int) -> int:
@@ -70,7 +76,8 @@ def members_that_fit(member_bytes: int, device: torch.device, members: int) -> i
 def chunk_size(task: Task, members: Sequence[Member]) -> int:
     """Return how many members to train together, given the memory for networks and records of the largest member."""
     passes = max(_passes_in_memory(task.method_of(member)) for member in members)
-    needed = passes * network_bytes(task.network, probe_batch(task)) + bytes_per_member(len(task.train))
+    state_tensors = max(task.optimizer_of(member).state_tensors for member in members)
+    needed = passes * network_bytes(task.network, probe_batch(task), state_tensors) + bytes_per_member(len(task.train))
     size = members_that_fit(needed, task.device, len(members))
     if size < len(members):
         log.warning("%d members do not fit the memory together; training %d at a time", len(members), size)

@@ -19,7 +19,7 @@ from s2e.data import LabelledData
 from s2e.engine.batches import BatchSource, batch_source
 from s2e.engine.curves import Curves
 from s2e.engine.evaluation import Evaluation, EvaluationSet
-from s2e.engine.optimizers import StackedAdam
+from s2e.engine.optimizers import StackedOptimizer, build_together
 from s2e.engine.recorder import Recorder
 from s2e.engine.stacked_networks import BestEpochs, StackedNetworks
 from s2e.engine.step import CleanSamples, MethodGroup, TrainingStep
@@ -76,7 +76,7 @@ class Population:
     members: Sequence[Member]
     rows: NDArray[np.int64]
     networks: StackedNetworks
-    optimizer: StackedAdam
+    optimizer: StackedOptimizer
     recorder: Recorder
     samples: Samples
     step: TrainingStep
@@ -86,9 +86,14 @@ class Population:
     @classmethod
     def create(cls, task: Task, members: Sequence[Member]) -> Population:
         """Create networks, optimizer, data and records on the device."""
-        rates = [member.learning_rate for member in members for _ in range(task.method_of(member).networks)]  # (G,)
+        owners = [member for member in members for _ in range(task.method_of(member).networks)]  # (G,)
         networks = StackedNetworks(task.network, _seeds(task, members), task.device, vectorize=task.vectorize)
-        optimizer = StackedAdam(list(networks.parameters.values()), rates, task.device)
+        optimizer = build_together(
+            [task.optimizer_of(owner) for owner in owners],
+            list(networks.parameters.values()),
+            [owner.learning_rate for owner in owners],
+            task.device,
+        )
         samples = Samples.on_device(task, members)
         correct = None
         if task.train.clean_labels is not None:
@@ -109,6 +114,7 @@ class Population:
         return len(members) == len(self.members) and all(
             self.task.method_of(new) == self.task.method_of(old)
             and new.learning_rate == old.learning_rate
+            and self.task.optimizer_of(new) == self.task.optimizer_of(old)
             and new.labels is old.labels
             and new.transition is old.transition
             for new, old in zip(members, self.members, strict=True)
@@ -179,7 +185,7 @@ def _training_step(
     task: Task,
     members: Sequence[Member],
     networks: StackedNetworks,
-    optimizer: StackedAdam,
+    optimizer: StackedOptimizer,
     recorder: Recorder,
     samples: Samples,
     epochs: int,

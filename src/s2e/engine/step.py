@@ -19,7 +19,7 @@ from s2e.engine.batches import BatchSource
 from s2e.engine.compiled.materialise import materialised
 from s2e.engine.compiled.torch_internals import start_compile_workers
 from s2e.engine.cuda_graphs import CapturedFunction
-from s2e.engine.optimizers import StackedAdam
+from s2e.engine.optimizers import StackedOptimizer
 from s2e.engine.recorder import Recorder, StepOutcome
 from s2e.engine.stacked_networks import StackedNetworks
 from s2e.methods import Batch, Method, Need, Objective
@@ -100,7 +100,7 @@ class TrainingStep:
         self,
         networks: StackedNetworks,
         groups: Sequence[MethodGroup],
-        optimizer: StackedAdam,
+        optimizer: StackedOptimizer,
         batches: BatchSource,
         labels: Tensor,
         recorder: Recorder,

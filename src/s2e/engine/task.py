@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from s2e.data import LabelledData, check_trainable
 from s2e.engine.batches import scaled
 from s2e.engine.curves import Curves, Dynamics
+from s2e.engine.learning_rates import LearningRatePlan, Linear, check_plan
+from s2e.engine.optimizers import Adam, Optimizer, check_optimizers
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
 from s2e.networks import Factory, check_network
@@ -32,10 +34,11 @@ class Member:
     Attributes:
         schedule: (T,) keep rates in [0, 1].
         seed: determines the initial weights of its networks.
-        learning_rate: initial learning rate; it falls by the plan that all members share.
+        learning_rate: learning rate; multiplied by the factor of the plan that all members share.
         labels: (N,) labels of the shared inputs; None for those of the training data.
         method: how samples are weighted; None for the method of the task.
         transition: (C, C) row-stochastic, from true to given labels, for methods that need one.
+        optimizer: None for the optimizer of the task; of the same type as those of the other members.
     """
 
     schedule: NDArray[np.float64]
@@ -44,6 +47,7 @@ class Member:
     labels: NDArray[np.int64] | None = None
     method: Method | None = None
     transition: NDArray[np.float64] | None = None
+    optimizer: Optimizer | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Task:
         compile: compile the step before it is captured; None to decide by the length of the training.
         clean: correctly labelled samples, for methods that train with them.
         keep_best_on: name of a data set in `evaluate`; the weights of each member's best epoch on it are kept as well.
+        optimizer: how weights are updated, for members whose `optimizer` is None.
+        plan: the factor on all learning rates by epoch.
     """
 
     train: LabelledData
@@ -83,10 +89,16 @@ class Task:
     compile: bool | None = None
     clean: LabelledData | None = None
     keep_best_on: str | None = None
+    optimizer: Optimizer = field(default_factory=Adam)
+    plan: LearningRatePlan = field(default_factory=Linear)
 
     def method_of(self, member: Member) -> Method:
         """Return the method of a member."""
         return member.method or self.method
+
+    def optimizer_of(self, member: Member) -> Optimizer:
+        """Return the optimizer of a member."""
+        return member.optimizer or self.optimizer
 
 
 @dataclass(frozen=True)
@@ -175,9 +187,11 @@ def check_task(task: Task, members: Sequence[Member]) -> None:
     """Raise `InvalidInput` if the members cannot be trained on the task."""
     check_trainable(task.train, task.batch_size)
     check_epochs(task.epochs)
+    check_plan(task.plan, task.epochs)
     check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
     if not members:
         raise InvalidInput("`members` must hold at least one member, but got none.")
+    check_optimizers([task.optimizer_of(member) for member in members])
     for member in members:
         check_schedule(member.schedule, task.epochs)
         if not 0 < member.learning_rate < float("inf"):

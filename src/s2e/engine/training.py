@@ -20,7 +20,6 @@ from torch import Tensor
 from s2e.data import LabelledData
 from s2e.engine.curves import Curves
 from s2e.engine.memory import chunk_size, probe_batch
-from s2e.engine.optimizers import learning_rate_factor
 from s2e.engine.population import Population, clean_batch_size
 from s2e.engine.step import Epoch
 from s2e.engine.task import EpochFinished, Member, Task, Trained, check_task
@@ -215,7 +214,7 @@ def plan_epoch(task: Task, number: int, population: Population, order: Tensor) -
         steps,
         torch.from_numpy(keep_counts(keep_rates, task.batch_size)),
         torch.from_numpy(keep_rates),
-        learning_rate_factor(number, task.epochs),
+        task.plan.factor(number, task.epochs),
         None if clean is None else clean_batch_order(task, clean, number, steps),
     )
 

@@ -23,10 +23,10 @@ from sklearn.utils.validation import check_is_fitted
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Classifier
+from s2e.engine import VALIDATION, Classifier, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
-from s2e.estimator.defaults import batch_size_for, epochs_for
+from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
 from s2e.estimator.features import Encoder, ImageEncoder, NumberEncoder, SparseEncoder
 from s2e.methods import Method
 from s2e.schedules import Space
@@ -57,7 +57,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             (shape of a sample, number of classes).
         epochs: T, epochs of every training; from 40 to 200 by the number of samples when None.
         batch_size: samples in a batch; from 16 to 128 by the number of samples when None.
-        learning_rate: initial learning rate of Adam.
+        learning_rate: learning rate, which `plan` changes by epoch.
+        optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
+            with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
+        plan: the factor on the learning rate by epoch: constant, linear, cosine or step, with options as in
+            "linear:start=0.4" or "cosine:warmup=5", or an object with the interface `s2e.LearningRatePlan`.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
             `s2e.Method`.
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp, or an object with the
@@ -106,6 +110,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float = 1e-3,
+        optimizer: str | Optimizer = "adam",
+        plan: str | LearningRatePlan = "linear:start=0.4",
         method: str | Method = "coteaching",
         space: str | Space = "s2e",
         sampler: str | BaseSampler = "curve",
@@ -123,6 +129,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.plan = plan
         self.method = method
         self.space = space
         self.sampler = sampler
@@ -158,7 +166,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """
         checks.refuse(refused)
         search = checks.search_spec(self)
-        check_choices(TrainingSpec(network=self.network), self.method, self.device, search)
+        longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
+        check_choices(longest, self.method, self.device, search)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         samples = checks.samples(self, X)
         given = checks.labels(self, y, samples.shape[0])
@@ -170,7 +179,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         train, valid = self._split(data, X_val, y_val, seed)
         self.batch_size_ = self.batch_size or batch_size_for(len(train))
         self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
-        training = TrainingSpec(self.network, self.epochs_, self.batch_size_, self.learning_rate)
+        training = self._training(self.epochs_, self.batch_size_)
         with self._threads(), quiet_optuna(), self._listener() as listener:
             task = build_task(
                 train,
@@ -195,6 +204,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._given = labels.astype(np.int64)
         self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
         return self
+
+    def _training(self, epochs: int, batch_size: int) -> TrainingSpec:
+        return TrainingSpec(
+            self.network, epochs, batch_size, self.learning_rate, optimizer=self.optimizer, plan=self.plan
+        )
 
     def _inputs(self, X: Any) -> NDArray[Any]:
         """Encode samples as in training; dense ones are accepted after sparse ones, and sparse after dense."""

@@ -24,7 +24,10 @@ from s2e.engine import (
     Member,
     SelectedRestart,
     Task,
+    check_plan,
     check_task,
+    optimizer_of,
+    plan_of,
     resolve_device,
     stages_needed,
     train_restarts,
@@ -61,6 +64,8 @@ SEARCHED = "S2E"
 def check_choices(training: TrainingSpec, method: str | Method, device: str, search: SearchSpec | None = None) -> None:
     """Refuse names and numbers that cannot be used, before data are loaded or a device is timed."""
     factory_of(training.network, (1,), 2)  # refuses other objects; builds nothing
+    optimizer_of(training.optimizer)
+    check_plan(plan_of(training.plan), training.epochs)
     chosen = method_of(method)
     resolve_device(device)
     if search is not None:
@@ -105,6 +110,8 @@ def build_task(
         derive(seed, order),
         resolve_device(device),
         clean=clean,
+        optimizer=optimizer_of(training.optimizer),
+        plan=plan_of(training.plan),
     )
     for name, part in evaluate.items():
         if part.sample_shape != shape:

@@ -13,7 +13,9 @@ from torch.func import vmap
 
 import s2e
 from s2e.engine.compiled.torch_internals import (
+    foreach_rmsprop_step,
     fused_adam_step,
+    fused_sgd_step,
     is_vmapped,
     record_operations,
     replace_gpu_benchmark,
@@ -42,6 +44,33 @@ def test_fused_adam_step_equals_torch_adam() -> None:
         )
     torch.testing.assert_close(parameter, expected.detach(), rtol=0, atol=0)
     assert step.item() == 3
+
+
+def test_sgd_and_rmsprop_steps_equal_torch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    one, other = (nn.Parameter(torch.randn(7, 3, generator=generator)) for _ in range(2))
+    found, buffers = [one.detach().clone(), other.detach().clone()], [torch.zeros(7, 3) for _ in range(3)]
+    sgd = torch.optim.SGD([one], lr=1e-2, momentum=0.9, nesterov=True, weight_decay=1e-2, fused=True)
+    rmsprop = torch.optim.RMSprop([other], lr=1e-2, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=1e-2, foreach=True)
+    for _ in range(3):
+        one.grad, other.grad = (torch.randn(7, 3, generator=generator) for _ in range(2))
+        sgd.step(), rmsprop.step()
+        fused_sgd_step(
+            [found[0]], [one.grad], [buffers[0]], learning_rate=1e-2, momentum=0.9, nesterov=True, weight_decay=1e-2
+        )
+        foreach_rmsprop_step(
+            [found[1]],
+            [other.grad],
+            [buffers[1]],
+            [buffers[2]],
+            [torch.zeros(())],
+            learning_rate=1e-2,
+            alpha=0.9,
+            epsilon=1e-6,
+            momentum=0.5,
+            weight_decay=1e-2,
+        )
+    torch.testing.assert_close(found, [one.detach(), other.detach()], rtol=0, atol=0)
 
 
 def test_module_uses_and_differentiates_the_set_tensors() -> None:
@@ -102,6 +131,6 @@ def test_compiler_has_worker_processes_to_start() -> None:
 
 
 def test_no_other_module_imports_private_parts_of_torch() -> None:
-    private = re.compile(r"(from|import) torch(\.\w+)*\.(_\w+|experimental|adam)\b")
+    private = re.compile(r"(from|import) torch(\.\w+)*\.(_\w+|experimental|adam|sgd|rmsprop)\b")
     modules = [path for path in Path(s2e.__file__).parent.rglob("*.py") if private.search(path.read_text("utf-8"))]
     assert [path.name for path in modules] == ["torch_internals.py"]

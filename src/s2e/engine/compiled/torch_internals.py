@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.fx import GraphModule
 from torch.optim.adam import adam
+from torch.optim.rmsprop import rmsprop
+from torch.optim.sgd import sgd
 
 
 def fused_adam_step(
@@ -26,8 +28,13 @@ def fused_adam_step(
     beta1: float,
     beta2: float,
     epsilon: float,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
 ) -> None:
-    """Update parameters, moments and step counts (0-d float tensors) in place, by the kernel of `Adam(fused=True)`."""
+    """Update parameters, moments and step counts (0-d float tensors) in place, by the kernel of `Adam(fused=True)`.
+
+    With `decoupled` weight decay it is that of `AdamW(fused=True)`.
+    """
     adam(
         list(parameters),
         list(gradients),
@@ -36,13 +43,70 @@ def fused_adam_step(
         [],
         list(steps),
         fused=True,
+        decoupled_weight_decay=decoupled,
         amsgrad=False,
         beta1=beta1,
         beta2=beta2,
         lr=learning_rate,
-        weight_decay=0.0,
+        weight_decay=weight_decay,
         eps=epsilon,
         maximize=False,
+    )
+
+
+def fused_sgd_step(
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    momenta: Sequence[Tensor] | None,
+    *,
+    learning_rate: float,
+    momentum: float,
+    nesterov: bool,
+    weight_decay: float,
+) -> None:
+    """Update parameters and momenta (zeros before the first step) in place, by the kernel of `SGD(fused=True)`."""
+    sgd(
+        list(parameters),
+        list(gradients),
+        [None] * len(parameters) if momenta is None else list(momenta),
+        fused=True,
+        weight_decay=weight_decay,
+        momentum=momentum,
+        lr=learning_rate,
+        dampening=0.0,
+        nesterov=nesterov,
+        maximize=False,
+    )
+
+
+def foreach_rmsprop_step(
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    squares: Sequence[Tensor],
+    momenta: Sequence[Tensor] | None,
+    steps: Sequence[Tensor],
+    *,
+    learning_rate: float,
+    alpha: float,
+    epsilon: float,
+    momentum: float,
+    weight_decay: float,
+) -> None:
+    """Update parameters, squares, momenta and step counts in place, as `RMSprop(foreach=True)`."""
+    rmsprop(
+        list(parameters),
+        list(gradients),
+        list(squares),
+        [],
+        [] if momenta is None else list(momenta),
+        list(steps),
+        foreach=True,
+        lr=learning_rate,
+        alpha=alpha,
+        eps=epsilon,
+        weight_decay=weight_decay,
+        momentum=momentum,
+        centered=False,
     )
 
 
