@@ -26,8 +26,8 @@ def resnet(
 ) -> nn.Module:
     """ResNet of a depth in `_BLOCKS`, in its form for CIFAR: a 3×3 convolution and no pooling before the stages.
 
-    The pre-activation form has no batch norm after its last block, unlike in He et al. 2016b: results on wrong labels
-    are commonly reported with such networks (DivideMix and later work).
+    The pre-activation form has no batch norm after its last block, unlike in He et al. 2016b, as in widely used
+    CIFAR implementations.
 
     Args:
         sample_shape: (channels, height, width).
