@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from safetensors import safe_open
@@ -19,7 +20,7 @@ from command_line import TINY_SEARCH, s2e
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ["table", "images", "text"]
+NAMES = ["table", "images", "text", "embeddings"]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -87,7 +88,7 @@ def test_most_wrong_labels_are_found(finished, name):
     assert found > 0.8 * wrong
 
 
-@pytest.mark.parametrize(("name", "samples"), [("table", 2000), ("text", 800)])
+@pytest.mark.parametrize(("name", "samples"), [("table", 2000), ("text", 800), ("embeddings", 1297)])
 def test_csv_file_agrees_with_the_output(finished, name, samples):
     example = finished[name]
     audited = pd.read_csv(example.out / "label_issues.csv", index_col=0)
@@ -99,10 +100,22 @@ def test_csv_file_agrees_with_the_output(finished, name, samples):
     assert str(audited.index[0]) in example.stdout or audited["sentence"].iloc[0] in example.stdout
 
 
+def test_embeddings_are_saved_for_the_command_line(finished):
+    with np.load(finished["embeddings"].out / "embeddings.npz") as arrays:
+        assert {name: array.shape for name, array in arrays.items()} == {
+            "x_train": (1297, 256),
+            "y_train": (1297,),
+            "x_test": (500, 256),
+            "y_test": (500,),
+        }
+        np.testing.assert_allclose(arrays["x_train"].mean(axis=0), 0, atol=1e-4)
+
+
 def test_accuracies_exceed_the_alternatives(finished):
-    table, images, text = (finished[name] for name in NAMES)
+    table, images, text, embeddings = (finished[name] for name in NAMES)
     assert table.number("accuracy on new customers:") > 85  # 75% of the given labels are right
     assert images.number("test accuracy, S2EClassifier:") > images.number("test accuracy, plain training:")
+    assert embeddings.number("test accuracy, S2EClassifier:") > 85  # 70% of the given labels are right
     assert text.number("sentences, S2EClassifier:") > text.number("sentences, LogisticRegression:") - 2
 
 
