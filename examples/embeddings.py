@@ -5,7 +5,7 @@ schedule is searched for a small network on these vectors. The backbone runs onc
 takes minutes for photographs too. `backbone` below is a stand-in that needs no download; its comments show where a
 pretrained network goes.
 
-    python examples/embeddings.py            # about two minutes on one core
+    python examples/embeddings.py            # about three minutes on one core
     python examples/embeddings.py --quick    # a few seconds
     python examples/embeddings.py --out DIR  # where to write embeddings.npz and label_issues.csv
 """
