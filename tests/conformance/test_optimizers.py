@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from sklearn.base import clone
 
 import s2e
 from populations import assert_same
-from s2e.engine.learning_rates import Cosine, Step, WarmUp
+from s2e.engine.learning_rates import Cosine, Linear, Step, WarmUp
 from s2e.engine.optimizers import SGD, Adam, AdamW, RMSProp, optimizer_of
 from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
@@ -122,6 +123,28 @@ def test_hyperparameters_of_members_differ_in_one_population():
         assert_same(together.take([index]), train_population(shared, [one]))
     with pytest.raises(InvalidInput, match=r"`optimizer` must be of one type .* but got SGD and Adam"):
         train_population(shared, [member(), member(optimizer=Adam())])
+
+
+def test_a_stored_search_is_not_continued_with_another_optimizer_or_plan(tmp_path):
+    train, valid = ((data.inputs, data.labels) for data in (blobs(), blobs(96, seed=1)))
+    settings = {"method": "mentornet", "sampler": "random", "trials": 1, "generation_size": 1, "epochs": 2}
+    settings |= {"device": "cpu", "storage": f"sqlite:///{tmp_path / 'study.db'}"}
+    s2e.search(train, valid, optimizer="sgd:momentum=0.9", **settings)
+    s2e.search(train, valid, optimizer=SGD(0.9), plan=Linear(0.4), **settings)
+    for other in ({"optimizer": "sgd:momentum=0.8"}, {"optimizer": SGD(0.9), "plan": "cosine"}):
+        with pytest.raises(s2e.RunConflict, match="made with other settings"):
+            s2e.search(train, valid, **{**settings, **other})
+
+
+def test_classifier_takes_optimizers_and_plans_by_name_and_object():
+    train = blobs()
+    chosen = {"n_trials": 2, "epochs": 2, "restarts": 1, "random_state": 0, "learning_rate": 0.02, "device": "cpu"}
+    for optimizer, plan in (("sgd:momentum=0.9", "cosine"), (SGD(0.9), EveryOther())):
+        classifier = s2e.S2EClassifier(optimizer=optimizer, plan=plan, **chosen)
+        assert clone(classifier).fit(train.inputs, train.labels).epochs_ == 2
+    for wrong in ({"optimizer": "sdg"}, {"plan": "cosin"}, {"plan": "cosine:warmup=2"}):
+        with pytest.raises(InvalidInput, match="must be"):
+            s2e.S2EClassifier(**{**chosen, **wrong}).fit(None, None)
 
 
 def test_names_and_objects_train_alike():

@@ -16,6 +16,8 @@ from populations import ALL_METHODS, DataDependent, assert_same, with_batch_norm
 from s2e.data.samples import LabelledData
 from s2e.engine.compiled.layers import same_convolution
 from s2e.engine.cuda_graphs import CapturedFunction
+from s2e.engine.learning_rates import Cosine
+from s2e.engine.optimizers import SGD, AdamW, RMSProp
 from s2e.engine.training import Trainer, engine_steps, train_population
 from s2e.methods import Coteaching, Decoupling, Reweight, Standard
 from s2e.networks.factories import reference_network
@@ -90,6 +92,25 @@ def test_compiled_equals_plain(method, network, train_data, valid_data):
     )
     assert_same(compiled, plain, exactly=False)
     np.testing.assert_allclose(compiled.dynamics.kept, plain.dynamics.kept)
+
+
+HYPERPARAMETERS = [  # of two members of one population
+    (AdamW(), AdamW()),
+    (SGD(0.9, nesterov=True, weight_decay=5e-4), SGD(0.9, nesterov=True, weight_decay=5e-4)),
+    (SGD(), SGD(0.5)),
+    (RMSProp(momentum=0.5), RMSProp(alpha=0.9, weight_decay=1e-2)),
+]
+
+
+@pytest.mark.parametrize("optimizers", HYPERPARAMETERS, ids=repr)
+def test_compiled_optimizer_equals_cpu(optimizers, train_data, valid_data):
+    shared = {"evaluate": {"valid": valid_data}, "plan": Cosine()}
+    members = [
+        member(0.5 + 0.3 * seed, seed=seed, learning_rate=3e-3, optimizer=optimizer)
+        for seed, optimizer in enumerate(optimizers)
+    ]
+    compiled = train_population(on_gpu(train_data, Decoupling(), compile=True, **shared), members)
+    assert_same(compiled, train_population(task(train_data, Decoupling(), **shared), members), exactly=False)
 
 
 @DIFFERENT_METHODS
