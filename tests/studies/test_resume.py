@@ -24,7 +24,12 @@ from searches import (
     trial_records,
 )
 
-MOMENTS = [("train", 0), ("tell", 0), ("tell", 2), ("ask", 0), ("ask", 2)]
+MOMENTS = [
+    ("train", 0),
+    ("tell", 2),
+    ("ask", 2),
+    *(pytest.param(where, 0, marks=pytest.mark.slow) for where in ("tell", "ask")),
+]
 
 
 @pytest.fixture(scope="module", params=["newton", pytest.param("cmaes", marks=pytest.mark.slow)])
@@ -73,7 +78,8 @@ def test_generation_killed_at_any_moment_has_the_same_trials(
     assert trial_records(reopened) == uninterrupted
 
 
-@pytest.mark.parametrize("where", ["tell", pytest.param("ask", marks=pytest.mark.slow)])
+@pytest.mark.slow  # killed once at each of these moments above
+@pytest.mark.parametrize("where", ["tell", "ask"])
 def test_search_killed_after_every_trial_has_the_same_trials(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
