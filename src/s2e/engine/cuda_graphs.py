@@ -5,7 +5,6 @@ Everything a graph reads must stay referenced as long as it is replayed.
 
 from __future__ import annotations
 
-import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 
-from s2e.engine.memory import enough_memory_to_capture
+from s2e.engine.memory import enough_memory_to_capture, garbage_collection_disabled
 from s2e.errors import first_line
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class CapturedFunction:
             return
         pool = torch.cuda.graph_pool_handle()  # shared by all graphs: they never run at the same time
         try:
-            with _garbage_collection_disabled():
+            with garbage_collection_disabled():
                 self._graphs = {runs: self._graph_of(runs, pool) for runs in sorted({1, self._runs_per_graph})}
         except RuntimeError as problem:
             self._disable_capture(first_line(problem))
@@ -142,18 +141,6 @@ class CompiledFunction:
             reason = " ".join(str(problem).split("\n")[:2])  # the name of the compiler, then the reason
             log.warning("this step cannot be compiled (%s); it runs uncompiled", reason)
             self._compiled = self._plain
-
-
-@contextmanager
-def _garbage_collection_disabled() -> Iterator[None]:
-    """Disable the garbage collector during a capture: it might free an earlier graph with its memory."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @cache

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -101,3 +103,15 @@ def enough_memory_to_capture() -> bool:
 def _passes_in_memory(method: Method) -> int:
     """Return the forward passes that a member keeps in memory: one per network, and two more for clean samples."""
     return method.networks * (3 if Need.CLEAN_SAMPLES in method.needs else 1)
+
+
+@contextmanager
+def garbage_collection_disabled() -> Iterator[None]:
+    """Disable the garbage collector during a capture: it might free an earlier graph with its memory."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from s2e.engine.compiled.torch_internals import replace_gpu_benchmark
-from s2e.engine.memory import enough_memory_to_capture
+from s2e.engine.memory import enough_memory_to_capture, garbage_collection_disabled
 
 RUNS_PER_GRAPH, REPLAYS = 10, 4
 """Runs of a kernel in the timed graph, and replays of the graph; the shortest replay counts."""
@@ -42,12 +42,13 @@ def _milliseconds(run: Callable[[], Any]) -> float:
     run()  # modules that are loaded on the first call cannot be loaded during a capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(capture_error_mode="thread_local")
-    try:
-        for _ in range(RUNS_PER_GRAPH):
-            run()
-    finally:
-        graph.capture_end()
+    with garbage_collection_disabled():
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            for _ in range(RUNS_PER_GRAPH):
+                run()
+        finally:
+            graph.capture_end()
     return min(_replay_milliseconds(graph) for _ in range(REPLAYS)) / RUNS_PER_GRAPH
 
 
