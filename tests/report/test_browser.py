@@ -20,6 +20,9 @@ ARGUMENTS = [
     "--disable-component-update",
     "--no-first-run",
 ]
+# Starting a browser takes seconds; `test_page.py`, `test_gallery.py` and `test_charts.py` test the page without one.
+pytestmark = pytest.mark.slow
+
 PHONE = {"width": 360, "height": 740}
 
 
@@ -102,7 +105,6 @@ def test_every_figure_is_drawn_without_errors_and_requests(opened, page_of_all):
     assert set(images) == {8}
 
 
-@pytest.mark.slow  # `test_page.py` has the escaped text
 def test_markup_of_users_is_shown_and_never_executed(opened, page_of_all):
     tab = opened(page_of_all).tab
     assert "evil" not in tab.title()
@@ -194,7 +196,6 @@ def test_light_and_dark_differ_and_print_is_light(opened, page_of_images):
     assert dark.locator("figure svg[role=img]").first.is_visible()
 
 
-@pytest.mark.slow  # `test_gallery.py` has the order of the samples
 def test_without_scripts_all_samples_are_shown_by_quality(opened, page_of_images):
     with_scripts = ids(opened(page_of_images).tab)
     tab = opened(page_of_images, java_script_enabled=False).tab

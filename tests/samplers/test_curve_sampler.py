@@ -355,7 +355,11 @@ def test_equal_scores_are_accepted():
     assert len(np.unique(asked_points(study), axis=0)) == STARTUP + K
 
 
-@pytest.mark.parametrize(("space", "factor"), [(LARGE, 0.6), (SMALL, 0.2)], ids=["s2e", "coteaching"])
+@pytest.mark.parametrize(
+    ("space", "factor"),
+    [pytest.param(LARGE, 0.6, marks=pytest.mark.slow), (SMALL, 0.2)],
+    ids=["s2e", "coteaching"],
+)
 def test_36_trials_find_a_better_curve_than_random_search(space, factor):
     best = {"curve": [], "random": []}
     for name, found in best.items():
