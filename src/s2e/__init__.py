@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
     from s2e.data import LabelledData
     from s2e.engine import Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
-    from s2e.errors import InvalidInput, RunConflict, S2EError, UnreadableData
+    from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, UnreadableData
     from s2e.estimator import S2EClassifier
     from s2e.methods import Batch, Method, Need, Objective
     from s2e.schedules import Space
@@ -23,6 +23,7 @@ __all__ = [
     "EpochFinished",
     "GenerationFinished",
     "InvalidInput",
+    "InvalidType",
     "LabelledData",
     "LearningRatePlan",
     "Method",
@@ -47,7 +48,7 @@ _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
     "s2e.data": ("LabelledData",),
     "s2e.engine": ("Curves", "Dynamics", "EpochFinished", "LearningRatePlan", "Optimizer", "StackedOptimizer"),
-    "s2e.errors": ("InvalidInput", "RunConflict", "S2EError", "UnreadableData"),
+    "s2e.errors": ("InvalidInput", "InvalidType", "RunConflict", "S2EError", "UnreadableData"),
     "s2e.estimator": ("S2EClassifier",),
     "s2e.methods": ("Batch", "Method", "Need", "Objective"),
     "s2e.schedules": ("Space",),

@@ -14,6 +14,10 @@ class InvalidInput(S2EError, ValueError):
     """A value, an array or an option that cannot be used; the message states what must hold and what was given."""
 
 
+class InvalidType(InvalidInput, TypeError):
+    """An object without the interface that is needed; says which part of it is missing."""
+
+
 class UnreadableData(S2EError, OSError):
     """A data file that is missing, truncated or corrupted, or that could not be downloaded."""
 

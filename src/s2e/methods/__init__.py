@@ -1,6 +1,6 @@
 """Methods: how samples are weighted in a training step. One module for each method, behind one small interface."""
 
-from s2e.errors import InvalidInput, unknown_name
+from s2e.errors import InvalidType, unknown_name
 from s2e.methods.coteaching import Coteaching
 from s2e.methods.coteaching_plus import CoteachingPlus
 from s2e.methods.decoupling import Decoupling
@@ -50,10 +50,6 @@ SEARCHABLE = tuple(name for name, each in METHODS.items() if Need.SCHEDULE in ea
 _ATTRIBUTES = ("name", "networks", "needs", "may_select_nothing", "objective")
 
 
-class _NotAMethod(InvalidInput, TypeError):
-    """An object without the attributes of a method."""
-
-
 def method(method: str | Method, network: str = "mlp") -> Method:
     """Return a method.
 
@@ -69,12 +65,12 @@ def method(method: str | Method, network: str = "mlp") -> Method:
     if missing or isinstance(method, type):
         lacking = f" without {', '.join(missing)}" if missing else ""
         found = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
-        raise _NotAMethod(
+        raise InvalidType(
             f"`method` must be one of {', '.join(METHODS)}, or an object that implements `s2e.methods.Method`, "
             f"but got {found}{lacking}."
         )
     if type(method).__hash__ is None:
-        raise _NotAMethod(
+        raise InvalidType(
             f"`method` must be hashable, but {type(method).__name__} is not; make it a frozen dataclass, for instance."
         )
     return method

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2e.errors import InvalidInput, unknown_name
+from s2e.errors import InvalidInput, InvalidType, unknown_name
 from s2e.schedules.fixed import check_epochs, coteaching_curve
 
 if TYPE_CHECKING:
@@ -281,16 +281,12 @@ SPACES: dict[str, Space] = {
 """Every space by its name."""
 
 
-class _NotASpace(InvalidInput, TypeError):
-    """An object that is neither the name of a space nor a space."""
-
-
 def space(space: str | Space) -> Space:
     """Return the space of a name in `SPACES`, or a `Space` as it is."""
     if isinstance(space, Space):
         return space
     if not isinstance(space, str):
-        raise _NotASpace(
+        raise InvalidType(
             f"`space` must be one of {', '.join(SPACES)}, or an instance of a subclass of `Space`, but got {space!r}."
         )
     if space not in SPACES:
