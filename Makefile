@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test quick lint types install clean
+.PHONY: run test quick soak lint types install clean
 
 run: install
 	$(BIN)/s2e search digits --noise pair:0.45 --epochs 100 --trials 30
@@ -17,6 +17,11 @@ test: lint types
 
 quick: install
 	$(PYTEST) -m "not slow"
+
+# Faults and damaged files, thousands of times: minutes to an hour.
+soak: install
+	$(PYTEST) -m soak
+	$(BIN)/python benchmarks/shared_study.py
 
 lint: install
 	$(BIN)/ruff format --check .

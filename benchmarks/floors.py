@@ -3,9 +3,10 @@
 Two rates of the device are measured: the bandwidth of a large copy, and the rate of a large matrix product. A step of
 one network on a batch takes at least the longer of
 
-- bytes / bandwidth, where every weight is read for the forward pass, its gradient is written, and Adam reads weight,
-  gradient and two moments and writes weight and moments: nine times four bytes a weight; and every activation is
-  written and read once, and so is its gradient: four times its bytes;
+- bytes / bandwidth, where every weight is read for the forward pass, its gradient is written, and the optimizer reads
+  weight, gradient and its own state and writes weight and state: nine times four bytes a weight for the two moments of
+  Adam, seven for the momentum of SGD; and every activation is written and read once, and so is its gradient: four times
+  its bytes;
 - operations / rate, where the backward pass takes twice the operations of the forward pass.
 
 Losses, selection and records, which are small, and the launch times of kernels are not counted.
@@ -22,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from s2e.networks import Factory
 
-PASSES_PER_WEIGHT, PASSES_PER_ACTIVATION = 9, 4
+PASSES_PER_WEIGHT, PASSES_PER_STATE, PASSES_PER_ACTIVATION = 5, 2, 4
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,14 @@ class Work:
         return max(self.moved / rates.bandwidth, self.operations / rates.multiplication)
 
 
-def work(network: Factory, batch: Tensor, activation_bytes: int) -> Work:
+def work(network: Factory, batch: Tensor, activation_bytes: int, *, state_tensors: int = 2) -> Work:
     """Return the work of a training step of one network on a batch (B, ...).
 
     Args:
         network: factory of the network.
         batch: on the CPU.
         activation_bytes: bytes of one number in an activation: 4, or 2 for half precision.
+        state_tensors: numbers that the optimizer keeps for a weight: two by Adam.
     """
     module = network()
     weights = sum(parameter.numel() for parameter in module.parameters())
@@ -76,7 +78,8 @@ def work(network: Factory, batch: Tensor, activation_bytes: int) -> Work:
             layer.register_forward_hook(count)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         module(batch)
-    moved = 4 * PASSES_PER_WEIGHT * weights + activation_bytes * PASSES_PER_ACTIVATION * activations
+    passes = PASSES_PER_WEIGHT + PASSES_PER_STATE * state_tensors
+    moved = 4 * passes * weights + activation_bytes * PASSES_PER_ACTIVATION * activations
     return Work(moved, 3.0 * counter.get_total_flops())
 
 

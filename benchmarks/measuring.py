@@ -1,4 +1,4 @@
-"""Measurements for `speed.py`: populations on random data, the time of a step, new processes with empty caches."""
+"""Measurements for `speed.py` and `engine.py`: populations on random data, times of steps, processes without caches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from s2e import schedules
 from s2e.data import LabelledData
-from s2e.engine import Member, Task, training
+from s2e.engine import Member, Task
 from s2e.methods import Coteaching
 from s2e.networks import reference_network
 
@@ -28,11 +27,14 @@ BATCH = 128
 
 
 def random_data(shape: tuple[int, ...], samples: int, classes: int = 10) -> LabelledData:
-    """Return random pixels and labels."""
+    """Return random labels of random pixels (channels, height, width), or of the columns of a table (columns,)."""
     generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 256, size=(samples, *shape), dtype=np.uint8)
+    if len(shape) == 3:
+        inputs = generator.integers(0, 256, size=(samples, *shape), dtype=np.uint8)
+    else:
+        inputs = generator.standard_normal((samples, *shape), dtype=np.float32)
     labels = generator.integers(0, classes, size=samples)
-    return LabelledData(pixels, labels, tuple(str(label) for label in range(classes)), clean_labels=labels)
+    return LabelledData(inputs, labels, tuple(str(label) for label in range(classes)), clean_labels=labels)
 
 
 def members(count: int, epochs: int = 1) -> list[Member]:
@@ -49,14 +51,23 @@ def task(network: str, samples: int, device: torch.device, **changes: Any) -> Ta
     return Task(train, factory, Coteaching(), **settings)
 
 
-def step_seconds(run: Callable[[int], None], device: torch.device, *, at_least: float = 0.3) -> float:
-    """Return the time of a step: the median of five timings of at least `at_least` seconds."""
-    run(16)
+def step_seconds(
+    run: Callable[[int], None], device: torch.device, *, at_least: float = 0.3, multiple: int = 16
+) -> float:
+    """Return the time of a step: the median of five timings of at least `at_least` seconds.
+
+    Args:
+        run: trains for a number of steps.
+        device: device of the training.
+        at_least: seconds.
+        multiple: steps are run in multiples of this number; two graphs of captured steps by default.
+    """
+    run(multiple)
     wait(device)
     began = time.perf_counter()
-    run(16)
+    run(multiple)
     wait(device)
-    count = max(16, int(16 * at_least / (time.perf_counter() - began)) // 16 * 16)
+    count = multiple * max(1, int(at_least / (time.perf_counter() - began)))
     times = []
     for _ in range(5):
         wait(device)
@@ -91,18 +102,6 @@ def cold_and_cached(command: Sequence[str]) -> Iterator[tuple[float, subprocess.
                 began = time.perf_counter()
                 done = subprocess.run(filled, check=True, stdout=subprocess.PIPE, text=True, env=environment)
                 yield time.perf_counter() - began, done
-
-
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """Disable tf32 in matrix products and convolutions."""
-    products, convolutions = training._tf32_matrix_products, torch.backends.cudnn.allow_tf32
-    training._tf32_matrix_products = nullcontext  # type: ignore[assignment]
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        training._tf32_matrix_products, torch.backends.cudnn.allow_tf32 = products, convolutions
 
 
 def release_memory() -> None:

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from s2e.data import LabelledData
+from s2e.engine.batches import scaled
 
 BATCH, LEARNING_RATE = 128, 1e-3
 KEEP_RATE = 0.55
@@ -73,13 +74,18 @@ def plain_mentornet(task: PlainTask) -> Step:
 
 def plain_coteaching(task: PlainTask) -> Step:
     """Mean over the samples for which the other network's losses are smallest."""
-    one, other = task.network(), task.network()
-    optimizers = _adam(one), _adam(other)
+    return coteaching_step(task.network, task.batch, KEEP)
+
+
+def coteaching_step(network: Callable[[], nn.Module], batch: Draw, keep: int, *, fused: bool = True) -> Step:
+    """Return a step of Co-teaching that keeps some samples of a batch, with PyTorch's fused Adam or the default."""
+    one, other = network(), network()
+    optimizers = _adam(one, fused=fused), _adam(other, fused=fused)
 
     def step() -> None:
-        inputs, labels = task.batch()
+        inputs, labels = batch()
         losses = [functional.cross_entropy(each(inputs), labels, reduction="none") for each in (one, other)]
-        _descend(_exchanged(losses, KEEP), *optimizers)
+        _descend(exchanged(losses, keep), *optimizers)
 
     return step
 
@@ -115,7 +121,7 @@ def plain_coteaching_plus(task: PlainTask) -> Step:
         if len(selected) == 0:
             return
         losses = [functional.cross_entropy(each[differ], selected, reduction="none") for each in logits]
-        _descend(_exchanged(losses, max(1, int(KEEP_RATE * len(selected)))), *optimizers)
+        _descend(exchanged(losses, max(1, int(KEEP_RATE * len(selected)))), *optimizers)
 
     return step
 
@@ -175,15 +181,15 @@ PLAIN: dict[str, Callable[[PlainTask], Step]] = {
 }
 
 
-def _exchanged(losses: list[Tensor], keep: int) -> Tensor:
+def exchanged(losses: list[Tensor], keep: int) -> Tensor:
     """Return the sum over two networks of the mean loss on the samples with the smallest losses of the other one."""
     first, second = (loss.detach().topk(keep, largest=False).indices for loss in losses)
     return losses[0][second].mean() + losses[1][first].mean()
 
 
-def _adam(*networks: nn.Module) -> torch.optim.Adam:
+def _adam(*networks: nn.Module, fused: bool = True) -> torch.optim.Adam:
     weights = [weight for network in networks for weight in network.parameters()]
-    return torch.optim.Adam(weights, lr=LEARNING_RATE, fused=True)
+    return torch.optim.Adam(weights, lr=LEARNING_RATE, fused=True if fused else None)
 
 
 def _descend(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
@@ -194,17 +200,17 @@ def _descend(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
         optimizer.step()
 
 
-def batches_of(labelled: LabelledData, device: torch.device) -> Draw:
+def batches_of(labelled: LabelledData, device: torch.device, batch_size: int = BATCH) -> Draw:
     """Return a function that returns the next batch, in one random order that is repeated."""
     inputs, labels = (torch.from_numpy(each).to(device) for each in (labelled.inputs, labelled.labels))
     order = torch.randperm(len(labelled)).to(device)
-    size = min(BATCH, len(labelled))
+    size = min(batch_size, len(labelled))
     position = 0
 
     def draw() -> tuple[Tensor, Tensor]:
         nonlocal position
         index = order[position : position + size]
         position = position + size if position + 2 * size <= len(labelled) else 0
-        return inputs[index].float() / 255, labels[index]
+        return scaled(inputs[index]), labels[index]
 
     return draw

@@ -5,13 +5,15 @@
     python benchmarks/speed.py scaling --out DIR        time against members, samples and epochs
     python benchmarks/speed.py epoch --out DIR          time of an epoch that is not spent in steps
     python benchmarks/speed.py memory --out DIR         peak memory, and a population ten times larger than fits
-    python benchmarks/speed.py agreement --out DIR      compiled training against plain float32, over ten seeds (MNIST)
+    python benchmarks/speed.py large --out DIR          ResNet-18: one pair and six, against one pair in plain PyTorch
+    python benchmarks/speed.py agreement --out DIR      other precisions against float32, over ten seeds (MNIST)
     python benchmarks/speed.py search --out DIR         a whole search on MNIST, 60 trials of 200 epochs
     python benchmarks/speed.py draw --out DIR           figures of the measurements of `scaling`
 
 `agreement` and `search` need MNIST; the others use random data, since the time of a step does not depend on the data.
-`steps`, `ready` and `search` need a GPU; the others also run on a CPU. `ready` and `search` measure twice, in new
-processes: with an empty compiler cache and with a full one.
+`steps`, `ready`, `large` and `search` need a GPU (`large --tiny`, a small version, does not); the others also run on a
+CPU. `ready` and `search` measure twice, in new processes: with an empty compiler cache and with a full one. `large`
+compares with the fastest of the chosen modes of `torch.compile` in the same run.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,6 @@ from measuring import (
     CLASSES,
     SHAPES,
     cold_and_cached,
-    full_float32,
     kernels_per_step,
     members,
     random_data,
@@ -48,24 +50,31 @@ from measuring import (
     task,
     wait,
 )
+from plain_resnet import MODES, PlainPair
 from s2e import schedules
 from s2e.data import load, parse_noise
 from s2e.data.noise import apply_noise
-from s2e.engine import VALIDATION, Member, Task, train_population
+from s2e.engine import VALIDATION, Member, Task, optimizer_of, train_population
 from s2e.engine import memory as engine_memory
+from s2e.engine.augmentation import Crop, Flip
 from s2e.engine.curves import EPOCH_INTERVALS
+from s2e.engine.optimizers import SGD
 from s2e.engine.training import engine_steps
 from s2e.methods import Coteaching
 from s2e.networks import reference_network
 from s2e.plots import plot_style, render
+from s2e.schedules import keep_counts
 
-TARGETS = [  # network, members, unit of the target, microseconds
-    ("mlp", 6, "step", 80.0),
-    ("mlp", 64, "member", 5.0),
-    ("cifar10-cnn", 6, "step", 400.0),
-    ("cifar10-cnn", 96, "member", 30.0),
-    ("cifar100-cnn", 6, "network", 500.0),
+TARGETS = [  # network, members, optimizer, unit of the target, microseconds
+    ("mlp", 6, "adam", "step", 62.0),
+    ("mlp", 6, "sgd:momentum=0.9", "step", 55.0),
+    ("mlp", 64, "adam", "member", 5.0),
+    ("cifar10-cnn", 6, "adam", "step", 400.0),
+    ("cifar10-cnn", 96, "adam", "member", 28.0),
+    ("cifar100-cnn", 6, "adam", "network", 500.0),
 ]
+LARGE_TARGETS = {1: 0.95, 6: 1.0}
+"""Targets of `large` by pairs: images a second of the engine divided by those of plain PyTorch with one pair."""
 READY_IN = 20.0
 """Target for the seconds until the first compiled step."""
 
@@ -77,13 +86,14 @@ def steps(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:
     """Measure steps of the reference networks."""
     rows = []
     print(
-        f"{'network':14}{'members':>8}{'µs a step':>11}{'a member':>10}{'floor':>8}{'kernels':>9}{'ready':>8}  target"
+        f"{'network':14}{'members':>8} {'optimizer':17}{'µs a step':>10}{'a member':>10}{'floor':>8}{'kernels':>9}"
+        f"{'ready':>8}  target"
     )
-    for network, count, per, target in TARGETS:
+    for network, count, optimizer, per, target in TARGETS:
         if arguments.networks and network not in arguments.networks:
             continue
         release_memory()
-        shared = task(network, 12_800, arguments.device, compile=True)
+        shared = task(network, 12_800, arguments.device, compile=True, optimizer=optimizer_of(optimizer))
         began = time.perf_counter()
         run = engine_steps(shared, members(count))
         run(16)
@@ -91,11 +101,18 @@ def steps(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:
         ready = time.perf_counter() - began
         seconds = step_seconds(run, arguments.device)
         narrow = 2 if network != "mlp" else 4
-        floor = 2 * work(shared.network, torch.zeros(BATCH, *SHAPES[network]), narrow).seconds(rates)
+        needed = work(
+            shared.network,
+            torch.zeros(BATCH, *SHAPES[network]),
+            narrow,
+            state_tensors=shared.optimizer.state_tensors,
+        )
+        floor = 2 * needed.seconds(rates)
         value = 1e6 * seconds / {"step": 1, "member": count, "network": 2 * count}[per]
         row = {
             "network": network,
             "members": count,
+            "optimizer": optimizer,
             "microseconds": 1e6 * seconds,
             "microseconds_per_member": 1e6 * seconds / count,
             "floor_per_member": 1e6 * floor,
@@ -107,7 +124,7 @@ def steps(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:
         arguments.write({"rows": rows})
         reached = "reached" if value <= target else "NOT reached"
         print(
-            f"{network:14}{count:8}{1e6 * seconds:11.1f}{1e6 * seconds / count:10.2f}{1e6 * floor:8.2f}"
+            f"{network:14}{count:8} {optimizer:17}{1e6 * seconds:10.1f}{1e6 * seconds / count:10.2f}{1e6 * floor:8.2f}"
             f"{row['kernels'] or 0:9.1f}{ready:7.1f}s  {value:.2f} of {target:g} µs a {per}: {reached}",
             flush=True,
         )
@@ -213,27 +230,52 @@ def memory(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # no
     }
 
 
+def large(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
+    """Measure pairs of ResNet-18 with crop and flip, in the engine and in plain PyTorch."""
+    shared = _large_task(arguments)
+    rows: list[dict[str, Any]] = []
+    found = {"batch": shared.batch_size, "precision": shared.precision, "rows": rows}
+    print(f"{'side':34}{'pairs':>6}{'ms a step':>11}{'images/s':>10}{'ready':>8}{'peak':>10}  of plain, target")
+    for mode in ["none"] if arguments.tiny else arguments.modes:
+        rows.append(_large_row(f"plain, {mode}", 1, shared.batch_size, partial(_plain_steps, shared, mode), arguments))
+        arguments.write(found)
+    reference = max(row["images_per_second"] for row in rows)
+    for pairs in arguments.pairs:
+        row = _large_row("engine", pairs, shared.batch_size, partial(engine_steps, shared, members(pairs)), arguments)
+        row["ratio"], row["target"] = row["images_per_second"] / reference, LARGE_TARGETS.get(pairs)
+        rows.append(row)
+        arguments.write(found)
+        print(f"{row['ratio']:>81.3f}, {row['target'] or 'none'}", flush=True)
+    return found
+
+
 def agreement(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
-    """Compare compiled training with plain float32 over ten seeds."""
+    """Compare training in the other precisions with float32 over ten seeds; on a GPU they are compiled, it is not."""
     loaded = load("mnist", arguments.data_root)
     train, valid = loaded.train.take(np.arange(54_000)), loaded.train.take(np.arange(54_000, 60_000))
     noisy = apply_noise(parse_noise("symmetric:0.5"), train, np.random.default_rng(0))
     factory = reference_network((arguments.networks or ["mlp"])[0], train.sample_shape, train.classes)
     schedule = schedules.coteaching(0.5, arguments.epochs[0])
     population = [Member(schedule, seed) for seed in range(10)]
-    accuracies = {}
-    for name, compiled in (("compiled", True), ("float32", False)):
+    accuracies, found = {}, {}
+    for precision in ("float32", "auto", "bfloat16"):
+        compiled = precision != "float32" and arguments.device.type == "cuda"
         shared = Task(
             noisy, factory, Coteaching(), {VALIDATION: valid}, epochs=arguments.epochs[0], device=arguments.device,
-            compile=compiled, graph=compiled, vectorize=True,
+            compile=compiled, graph=compiled, vectorize=True, precision=precision,
         )  # fmt: skip
-        with nullcontext() if compiled else full_float32():
-            accuracies[name] = train_population(shared, population).curves.last(VALIDATION)
-        print(f"{name:9} {accuracies[name].mean():.4%} ± {accuracies[name].std(ddof=1):.4%} over ten seeds", flush=True)
-    gap = accuracies["compiled"] - accuracies["float32"]
-    error = gap.std(ddof=1) / np.sqrt(len(gap))
-    print(f"compiled minus float32: {gap.mean():+.4%} ± {error:.4%} (standard error)")
-    return {**{name: each.tolist() for name, each in accuracies.items()}, "gap": gap.mean(), "standard_error": error}
+        own = train_population(shared, population).curves.last(VALIDATION)
+        accuracies[precision] = own
+        gap = own - accuracies["float32"]
+        error = gap.std(ddof=1) / np.sqrt(len(gap))
+        found[precision] = {"accuracies": own.tolist(), "gap": gap.mean(), "standard_error": error}
+        print(
+            f"{precision:9} {own.mean():.4%} ± {own.std(ddof=1):.4%} over ten seeds, minus float32 {gap.mean():+.4%} ± "
+            f"{error:.4%} (standard error)",
+            flush=True,
+        )
+        arguments.write(found)
+    return found
 
 
 def search(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
@@ -290,7 +332,58 @@ def _scaling_figure(found: dict[str, Any]) -> Any:
     return figure
 
 
-PARTS = {each.__name__: each for each in (steps, ready, scaling, epoch, memory, agreement, search, draw)}
+PARTS = {each.__name__: each for each in (steps, ready, scaling, epoch, memory, large, agreement, search, draw)}
+
+
+def _large_task(arguments: argparse.Namespace) -> Task:
+    """Return Co-teaching of ResNet-18 on random images, or of a narrow one on small images."""
+    network, side, batch, samples = (
+        ("resnet18:width=4", 16, 8, 32) if arguments.tiny else ("resnet18", 32, BATCH, 12_800)
+    )
+    train = random_data((3, side, side), samples)
+    return Task(
+        train, reference_network(network, train.sample_shape, train.classes), Coteaching(), {}, epochs=1,
+        batch_size=batch, device=arguments.device, compile=not arguments.tiny, precision="bfloat16",
+        optimizer=SGD(momentum=0.9, weight_decay=5e-4), augmentation=(Crop(), Flip()),
+    )  # fmt: skip
+
+
+def _plain_steps(shared: Task, mode: str) -> Callable[[int], None]:
+    """Return a function that trains the first pair of the task in plain PyTorch on a number of batches."""
+    keep = int(keep_counts(members(1)[0].schedule, shared.batch_size)[0])
+    return PlainPair(shared, keep, mode).run
+
+
+def _large_row(
+    side: str, pairs: int, batch: int, create: Callable[[], Callable[[int], None]], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure and print the steps that `create` returns, after freeing the memory of earlier ones."""
+    device, multiple = arguments.device, 1 if arguments.tiny else 16
+    torch.compiler.reset()
+    release_memory()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    run = create()
+    run(multiple)
+    wait(device)
+    ready = time.perf_counter() - began
+    seconds = step_seconds(run, device, at_least=0.0 if arguments.tiny else 1.0, multiple=multiple)
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+    images = pairs * batch / seconds
+    print(
+        f"{side:34}{pairs:6}{1e3 * seconds:11.2f}{images:10.0f}{ready:7.0f}s"
+        f"{'unknown' if peak is None else f'{peak / 2**30:.1f} GiB':>10}",
+        flush=True,
+    )
+    return {
+        "side": side,
+        "pairs": pairs,
+        "milliseconds": 1e3 * seconds,
+        "images_per_second": images,
+        "peak_bytes": peak,
+        "seconds_until_ready": ready,
+    }
 
 
 @contextmanager
@@ -330,7 +423,7 @@ def _until_ready(network: str, count: int, device: torch.device) -> None:
     print(time.perf_counter() - began)
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     """Run one measurement, print it and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=[*PARTS, "peak", "until-ready"])
@@ -340,8 +433,13 @@ def main() -> None:
     parser.add_argument("--members", type=int, nargs="+", default=[1, 2, 6, 16, 32, 64, 128, 256])
     parser.add_argument("--samples", type=int, nargs="+", default=[6_400, 12_800, 25_600, 51_200])
     parser.add_argument("--epochs", type=int, nargs="+", default=[30, 60, 120])
+    parser.add_argument("--pairs", type=int, nargs="+", default=list(LARGE_TARGETS), help="of `large`, in the engine")
+    parser.add_argument(
+        "--modes", nargs="+", choices=MODES, default=list(MODES[:2]), help="of `large`, torch.compile's"
+    )
+    parser.add_argument("--tiny", action="store_true", help="run a small version of `large` that is not compiled")
     parser.add_argument("--data-root", type=Path, default=Path("data"))
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     if arguments.part == "peak":
         _peak(arguments.members[0])
         return

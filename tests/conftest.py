@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from postgresql import Server
     from s2e.data import LabelledData
 
 
@@ -21,6 +22,21 @@ def pytest_xdist_auto_num_workers() -> int | None:
     import torch
 
     return 1 if torch.cuda.is_available() else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave soak tests out unless `-m` mentions them, whatever else it selects."""
+    if "soak" not in (config.option.markexpr or ""):
+        left_out = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests counted with `record_property`."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -71,3 +87,14 @@ def valid_data() -> LabelledData:
     from small_tasks import blobs
 
     return blobs(96, wrong=0.0, seed=1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL that the tests of a module share; they are skipped where none is installed."""
+    from postgresql import reason_to_skip, running_server
+
+    if (reason := reason_to_skip()) is not None:
+        pytest.skip(reason)
+    with running_server() as started:
+        yield started

@@ -1,4 +1,4 @@
-"""Ctrl-C at any time after the start of a process: one line, exit code 130, and clean-up."""
+"""Ctrl-C and other signals at any time after the start of a process: one line, their exit code, and clean-up."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ sys.meta_path.insert(0, Waiting())
 
 CLEANING_UP = """
 import os, signal, sys
-from s2e.interrupts import end_on_ctrl_c, cleaned_up_by
+from s2e.interrupts import end_on_signals, cleaned_up_by
 
 
 def fail():
     raise RuntimeError
 
 
-end_on_ctrl_c()
+end_on_signals()
 with cleaned_up_by(lambda: os.write(1, b"done ")):
     pass
 with cleaned_up_by(lambda: os.write(1, b"outer ")), cleaned_up_by(fail), cleaned_up_by(lambda: os.write(1, b"inner ")):
@@ -79,6 +79,11 @@ WAYS = ["python -m", "console script"]
     ],
 )
 def test_an_interrupt_while_the_command_line_is_imported_is_one_line(tmp_path: Path, way: str, module: str) -> None:
+    assert interrupted_at(module, tmp_path, signal.SIGINT, way) == (130, b"", b"s2e: interrupted\n")
+
+
+def interrupted_at(module: str, tmp_path: Path, by: signal.Signals, way: str = "python -m") -> tuple[int, bytes, bytes]:
+    """Send a signal while s2e imports a module; return the exit code, stdout and stderr."""
     (tmp_path / "sitecustomize.py").write_text(WAIT_AT_AN_IMPORT)
     process = subprocess.Popen(
         [*started(tmp_path, way), "datasets"],
@@ -89,9 +94,68 @@ def test_an_interrupt_while_the_command_line_is_imported_is_one_line(tmp_path: P
     )
     assert process.stdout is not None
     assert os.read(process.stdout.fileno(), 7) == b"waiting"
-    process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, *output) == (130, b"", b"s2e: interrupted\n")
+    process.send_signal(by)
+    stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, stdout, stderr
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_print_their_name_and_have_their_exit_code(tmp_path: Path, by: signal.Signals) -> None:
+    assert interrupted_at("s2e.cli", tmp_path, by) == (128 + by, b"", f"s2e: interrupted by {by.name}\n".encode())
+
+
+@pytest.mark.parametrize("module", ["s2e.interrupts", "contextvars"])
+def test_ctrl_c_before_signals_are_handled_is_silent(tmp_path: Path, module: str) -> None:
+    assert interrupted_at(module, tmp_path, signal.SIGINT) == (130, b"", b"")
+
+
+IGNORED_HANGUP = "import signal, s2e.interrupts as i; i.end_on_signals(); print(signal.getsignal(signal.SIGHUP))"
+
+
+def test_a_signal_ignored_by_nohup_stays_ignored() -> None:
+    command = ["nohup", sys.executable, "-c", IGNORED_HANGUP]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.stdout == f"{signal.SIG_IGN}\n"
+
+
+FORKED = """
+import os, signal, time
+from s2e.interrupts import cleaned_up_by, end_on_signals
+
+end_on_signals()
+with cleaned_up_by(lambda: os.write(1, b"cleaned up ")):
+    ready, announce = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(announce, b"!")
+        time.sleep(60)
+    os.read(ready, 1)
+    os.kill(child, signal.SIGTERM)
+    os.write(1, str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode() + b" ")
+"""
+
+
+def test_a_forked_process_ends_silently_and_cleans_up_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (done.stdout, done.stderr) == ("143 cleaned up ", "")
+
+
+POOL = """
+import os, signal
+from concurrent.futures import ProcessPoolExecutor
+from s2e.interrupts import end_on_signals
+
+end_on_signals()
+with ProcessPoolExecutor(2) as pool:
+    pool.submit(os.getpid).result()
+    signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_processes_of_a_pool_end_with_their_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", POOL], capture_output=True, text=True, timeout=TIMEOUT_S)
+    # its output ends when the last process that has inherited it ends
+    assert (done.returncode, done.stderr) == (143, "s2e: interrupted by SIGTERM\n")
 
 
 def test_on_a_terminal_an_early_interrupt_has_its_own_line(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ ORDER = [
     "errors",
     "seeds",
     "interrupts",
+    "atomic_write",
     "_version",
+    "files",
     "specs",
     "plots",
     "data",
@@ -131,6 +133,27 @@ def test_nothing_is_unpickled() -> None:
             given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
             assert ast.unparse(call.func) != "torch.load" or given.get("weights_only") == "True", path
             assert given.get("allow_pickle", "False") == "False", path
+
+
+PARSERS = {"json.load", "json.loads", "np.load", "np.lib.format.read_array", "zipfile.ZipFile", "safe_open"}
+"""Functions that turn the bytes of files into values, without bounds on memory and depth."""
+
+
+def test_only_one_package_parses_files() -> None:
+    own_text = {"studies/optuna_internals.py", "runs/session.py"}  # parse what they have just written
+    for path, tree in parsed().items():
+        if package_of(path) != "files" and path.relative_to(ROOT).as_posix() not in own_text:
+            assert not PARSERS & called_names(tree), path
+
+
+def test_only_the_files_package_opens_data_and_run_files() -> None:
+    reading = re.compile(r"\.(read_text|read_bytes)$")
+    # The kernel's, and templates of this package.
+    own_files = {"files/memory.py", "studies/owners.py", "report/page.py"}
+    hashed = {"experiments/samplers.py"}  # a file that was read before
+    for path, tree in parsed().items():
+        if path.relative_to(ROOT).as_posix() not in own_files | hashed:
+            assert not [name for name in called_names(tree) if reading.search(name)], path
 
 
 @pytest.mark.parametrize("module", ["s2e", "s2e.cli", "s2e.errors"])

@@ -1,15 +1,14 @@
 """s2e: train good classifiers on wrong labels, without knowing how many are wrong."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from s2e._version import __version__
+
+TYPE_CHECKING = False  # that of typing, which takes longer to import than all else that `s2e --help` needs at first
 
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
     from s2e.data import LabelledData
-    from s2e.engine import Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
-    from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, UnreadableData
+    from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
+    from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
     from s2e.estimator import S2EClassifier
     from s2e.methods import Batch, Method, Need, Objective
     from s2e.schedules import Space
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from s2e.workflows import Status
 
 __all__ = [
+    "Augmentation",
     "Batch",
     "Curves",
     "Dynamics",
@@ -38,6 +38,7 @@ __all__ = [
     "StackedOptimizer",
     "Status",
     "TrainResult",
+    "TrainingDiverged",
     "UnreadableData",
     "__version__",
     "search",
@@ -47,8 +48,16 @@ __all__ = [
 _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
     "s2e.data": ("LabelledData",),
-    "s2e.engine": ("Curves", "Dynamics", "EpochFinished", "LearningRatePlan", "Optimizer", "StackedOptimizer"),
-    "s2e.errors": ("InvalidInput", "InvalidType", "RunConflict", "S2EError", "UnreadableData"),
+    "s2e.engine": (
+        "Augmentation",
+        "Curves",
+        "Dynamics",
+        "EpochFinished",
+        "LearningRatePlan",
+        "Optimizer",
+        "StackedOptimizer",
+    ),
+    "s2e.errors": ("InvalidInput", "InvalidType", "RunConflict", "S2EError", "TrainingDiverged", "UnreadableData"),
     "s2e.estimator": ("S2EClassifier",),
     "s2e.methods": ("Batch", "Method", "Need", "Objective"),
     "s2e.schedules": ("Space",),
@@ -58,8 +67,10 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name when it is first used, so that `import s2e` imports nothing heavy."""
+    from importlib import import_module
+
     if name not in _MODULE_OF:
         raise AttributeError(f"module 's2e' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF[name]), name)

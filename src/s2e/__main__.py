@@ -1,11 +1,16 @@
-"""`python -m s2e` and the console script; Ctrl-C is handled before the slow import of the command line."""
+"""`python -m s2e` and the console script; signals are handled before the slow import of the command line."""
 
-from s2e.interrupts import end_on_ctrl_c
+try:
+    from s2e.interrupts import end_on_signals
+except KeyboardInterrupt:  # Ctrl-C while even this is being imported
+    import os
+
+    os._exit(130)
 
 
 def main() -> None:
     """Run the command line."""
-    end_on_ctrl_c()
+    end_on_signals()
     from s2e.cli import main as command_line
 
     command_line()

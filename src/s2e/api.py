@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from s2e.data import as_labelled_data, check_transition_matrix, fingerprint
 from s2e.engine import (
     LAST_EPOCHS,
     VALIDATION,
+    Augmentation,
     Curves,
     Dynamics,
     EpochFinished,
@@ -30,7 +31,7 @@ from s2e.methods import Method
 from s2e.networks import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
-from s2e.specs import AUTO, GenerationSize, SearchSpec, TrainingSpec, seed_problem
+from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, SearchSpec, TrainingSpec, seed_problem
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
 from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for
 
@@ -92,8 +93,11 @@ def search(
     learning_rate: float = 1e-3,
     optimizer: str | Optimizer = "adam",
     plan: str | LearningRatePlan = "linear:start=0.4",
+    augment: str | Augmentation | Sequence[str | Augmentation] = NO_AUGMENTATION,
+    precision: str = AUTO,
     seed: int = 0,
     device: str = AUTO,
+    executor: str | None = None,
     storage: str | None = None,
     study_name: str = "search",
     on_generation: Callable[[GenerationFinished], bool | None] | None = None,
@@ -123,19 +127,26 @@ def search(
             with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
         plan: the factor on the learning rate by epoch: constant, linear, cosine or step, with options as in
             "linear:start=0.4" or "cosine:warmup=5", or an object with the interface `s2e.LearningRatePlan`.
+        augment: random changes of training images: "none", or a list such as "crop:padding=4,flip,cutout:size=8", also
+            with "normalize"; or a sequence of such names and of objects with the interface `s2e.Augmentation`.
+        precision: number format of products: "float32", "bfloat16", or "auto", what the device computes fastest without
+            losing accuracy. Weights and losses are float32.
         seed: seed of everything that is drawn at random.
-        device: "cpu", "cuda", …, or "auto".
+        device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
+        executor: "ray" to train on a Ray cluster: the one that this process has joined with `ray.init`, or a new one
+            on this machine; this process when None.
         storage: URL of the study, to resume it later; in memory when None.
         study_name: its name there.
         on_generation: called after every generation; return True to stop the search.
     """
     raise_all([seed_problem(seed)])
-    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer=optimizer, plan=plan)
+    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
-    check_choices(training, method, device, spec)
+    execution = Execution(device, executor or LOCAL)
+    check_choices(training, method, execution, spec)
     data = as_labelled_data(train)
     held = as_labelled_data(valid, data.class_names)
-    task = build_task(data, {VALIDATION: held}, training, method, seed=seed, device=device)
+    task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
     search_plan = plan_for(task, spec, training, seed)
     settings = {
         "data": fingerprint(data, held),
@@ -149,6 +160,8 @@ def search(
         "learning_rate": learning_rate,
         "optimizer": _settings_of(task.optimizer),
         "plan": _settings_of(task.plan),
+        "augmentation": [_settings_of(each) for each in task.augmentation],
+        "precision": precision,
         "seed": seed,
     }
     study = open_study(storage, study_name, settings)
@@ -176,8 +189,11 @@ def train(
     learning_rate: float = 1e-3,
     optimizer: str | Optimizer = "adam",
     plan: str | LearningRatePlan = "linear:start=0.4",
+    augment: str | Augmentation | Sequence[str | Augmentation] = NO_AUGMENTATION,
+    precision: str = AUTO,
     seed: int = 0,
     device: str = AUTO,
+    executor: str | None = None,
     on_epoch: Callable[[EpochFinished], bool | None] | None = None,
 ) -> TrainResult:
     """Train one member.
@@ -197,19 +213,26 @@ def train(
             with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
         plan: the factor on the learning rate by epoch: constant, linear, cosine or step, with options as in
             "linear:start=0.4" or "cosine:warmup=5", or an object with the interface `s2e.LearningRatePlan`.
+        augment: random changes of training images: "none", or a list such as "crop:padding=4,flip,cutout:size=8", also
+            with "normalize"; or a sequence of such names and of objects with the interface `s2e.Augmentation`.
+        precision: number format of products: "float32", "bfloat16", or "auto", what the device computes fastest without
+            losing accuracy. Weights and losses are float32.
         seed: seed of everything that is drawn at random.
-        device: "cpu", "cuda", …, or "auto".
+        device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
+        executor: "ray" to train on a Ray cluster: the one that this process has joined with `ray.init`, or a new one
+            on this machine; this process when None.
         on_epoch: called after every epoch; return True to stop the training.
     """
     raise_all([seed_problem(seed)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
     keep_rates = check_schedule(schedule, epochs)
-    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer=optimizer, plan=plan)
-    check_choices(training, method, device)
+    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
+    execution = Execution(device, executor or LOCAL)
+    check_choices(training, method, execution)
     data = as_labelled_data(train)
     evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
     trusted = None if clean is None else as_labelled_data(clean, data.class_names)
-    task = build_task(data, evaluated, training, method, seed=seed, device=device, clean=trusted)
+    task = build_task(data, evaluated, training, method, seed=seed, execution=execution, clean=trusted)
     given = None if transition is None else check_transition_matrix(transition, data.classes)
     listener = Callbacks(on_epoch=on_epoch)
     member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)

@@ -26,6 +26,25 @@ class RunConflict(S2EError, RuntimeError):
     """A run directory or study that belongs to other settings, or that another process is using."""
 
 
+class StorageUnavailable(S2EError, OSError):
+    """The storage of a study failed while it was used; what had finished is kept, and the run can be resumed."""
+
+
+class WorkerFailed(S2EError, RuntimeError):
+    """A device or a machine on which a part of a population could not be trained."""
+
+
+DIVERGED_ADVICE = "lower the learning rate, or scale the inputs to numbers around 1"
+"""What to do where all trainings diverge."""
+
+
+class TrainingDiverged(S2EError, ArithmeticError):
+    """Every training so far diverged: its loss became infinite or NaN, so there is nothing to choose from."""
+
+    def __init__(self, trainings: int) -> None:
+        super().__init__(f"all {trainings} trainings diverged: their losses became infinite or NaN; {DIVERGED_ADVICE}.")
+
+
 def raise_all(problems: Iterable[str | None], origin: str = "") -> None:
     """Raise one error with all problems that are not None, if any; `origin` is the file they come from."""
     text = " ".join(filter(None, problems))
@@ -48,6 +67,23 @@ def listed(values: Iterable[object], most: int = 5) -> str:
     return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
 
 
+OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC")
+"""Parts of messages of torch, which raises a RuntimeError if the memory of the CPU is exhausted."""
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Return whether an error says that the memory of a device or of the machine is exhausted."""
+    if isinstance(problem, RuntimeError):  # torch.OutOfMemoryError for a GPU; torch is not imported here
+        return type(problem).__name__ == "OutOfMemoryError" or any(text in str(problem) for text in OUT_OF_MEMORY)
+    return isinstance(problem, MemoryError)
+
+
+MAX_REASON = 300
+"""Characters of a message of another library that are shown: it may hold what was in a file."""
+
+
 def first_line(problem: BaseException) -> str:
-    """Return the first line of an exception's message, or its type where the message is empty."""
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    """Return the first line of an exception's message, printable and not too long, or its type where it is empty."""
+    line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line[:MAX_REASON])
+    return shown if len(line) <= MAX_REASON else f"{shown}…"

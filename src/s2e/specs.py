@@ -8,6 +8,7 @@ fields, and `config.json` stores them. Nothing heavy is imported here, so that `
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
@@ -15,6 +16,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from s2e.errors import InvalidInput, raise_all
+from s2e.files.fields import LONGEST_TEXT, is_integer, is_number, shown
 
 Options = TypeVar("Options")
 
@@ -25,9 +27,14 @@ GenerationSize = int | Literal["auto"]
 ALL: Final = "all"
 """Selects every method, or every sampler, of a comparison."""
 
+NO_AUGMENTATION: Final = "none"
+
 METHODS = ("standard", "decoupling", "f-correction", "mentornet", "coteaching", "coteaching+", "reweight", "jocor")
 SEARCHABLE_METHODS = ("mentornet", "coteaching", "coteaching+", "jocor")
 """The names in `s2e.methods`, repeated for the help texts because importing that package imports PyTorch."""
+
+LARGEST_COUNT: Final = 1_000_000
+"""Largest number of trials, epochs, samples in a batch, …: a larger one is a mistake, and takes all memory or time."""
 
 SMALLEST_IMAGE_SIZE: Final = 8
 """Smallest side, in pixels, that images can be resized to."""
@@ -130,6 +137,16 @@ class TrainingSpec:
         "Learning-rate plan: constant, linear:start=SHARE (falls to 0 from that share of the epochs), cosine, or "
         "step:milestones=0.5-0.75,gamma=0.1; each with warmup=EPOCHS",
     )
+    augment: str | Any = option(
+        NO_AUGMENTATION,
+        "Random changes of training images: none, or a comma-separated list of crop:padding=4, flip and cutout:size=8, "
+        "also with normalize (channels to mean 0 and standard deviation 1)",
+    )
+    precision: str = option(
+        AUTO,
+        "Number format of products: float32, bfloat16, or auto: what the device computes fastest without losing "
+        "accuracy",
+    )
 
     def __post_init__(self) -> None:
         raise_all(
@@ -171,6 +188,45 @@ class SearchSpec:
             [
                 count_problem("trials", self.trials, None),
                 count_problem("generation_size", self.generation_size, AUTO),
+            ]
+        )
+
+
+LOCAL: Final = "local"
+RAY: Final = "ray"
+EXECUTORS = (LOCAL, RAY)
+
+DEVICE_HELP = "cpu, cuda, cuda:1, …, or auto; several separated by commas share the training"
+EXECUTOR_HELP = f"What trains: {LOCAL} (this process) or {RAY} (a Ray cluster)"
+RAY_ADDRESS_HELP = "Address of a running Ray cluster; one is started on this machine when not given"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where members are trained; results do not depend on it beyond rounding, and a resumed run may change it.
+
+    Attributes:
+        device: cpu, cuda, …, or auto; several of this machine separated by commas.
+        executor: "local", or "ray" for the devices of a Ray cluster.
+        ray_address: address of a running Ray cluster; None to start one on this machine.
+    """
+
+    device: str = AUTO
+    executor: str = LOCAL
+    ray_address: str | None = None
+
+    def __post_init__(self) -> None:
+        raise_all(
+            [
+                None
+                if self.executor in EXECUTORS
+                else f"`executor` must be {_one_of(EXECUTORS)}, but got {self.executor!r}.",
+                None
+                if self.ray_address is None or self.executor == RAY
+                else f"`ray_address` must be used with `executor` ray, but got {self.ray_address!r}.",
+                None
+                if self.executor != RAY or self.device in (AUTO, "cpu", "cuda")
+                else f"`device` must be auto, cpu or cuda with `executor` ray, but got {self.device!r}.",
             ]
         )
 
@@ -386,6 +442,45 @@ def assemble(options: type[Options], values: Mapping[str, Any]) -> Options:
     return options(**given)
 
 
+def stored_problems(options: type, values: Mapping[str, Any]) -> list[str]:
+    """Return the problems of values from a file: each must have the type of its field, as JSON has it."""
+    return [
+        f"`{leaf.name}` must be {_kind(leaf, default)}, but got {shown(values[leaf.name])}."
+        for leaf, default in leaves(options)
+        if leaf.name in values and not _is_stored_value(leaf, default, values[leaf.name])
+    ]
+
+
+def _is_stored_value(leaf: Field[Any], default: Any, value: Any) -> bool:
+    """Return whether a JSON value can be the value of a field."""
+    kind = leaf.metadata.get("type") or type(default)
+    if value is None:
+        return default is None
+    if any(
+        isinstance(each, str) and len(each) > LONGEST_TEXT for each in (value if isinstance(value, list) else [value])
+    ):
+        return False
+    if kind is tuple:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and isinstance(value, bool)
+    if "parse" in leaf.metadata and isinstance(value, str):
+        return True
+    if kind is int:
+        return is_integer(value) and value >= leaf.metadata.get("minimum", -math.inf)
+    if kind is float:
+        return is_number(value)
+    return isinstance(value, str)
+
+
+def _kind(leaf: Field[Any], default: Any) -> str:
+    """Return the type of a field in words."""
+    kind = leaf.metadata.get("type") or type(default)
+    names = {int: "an integer", float: "a number", bool: "true or false", tuple: "a list of texts"}
+    lower = f" of at least {leaf.metadata['minimum']}" if "minimum" in leaf.metadata else ""
+    return f"{names.get(kind, 'text')}{lower}{' or null' if default is None else ''}"
+
+
 # ------------------------------------------------------------------------------------------------ names with options
 
 
@@ -444,6 +539,17 @@ def to_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def to_bytes(name: str, text: str | None) -> int | None:
+    """Return the number of bytes of a text such as "2G", "500M" or "1.5G"; None for None."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)\s*([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
+    size = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    if match is None or size < 1:
+        raise InvalidInput(f"`{name}` must be a size such as 2G or 500M, but got {text!r}.")
+    return size
+
+
 def to_count(text: str) -> int:
     """Return an integer of at least 1; a converter for `convert_options`."""
     if not text.isdecimal() or int(text) < 1:
@@ -461,7 +567,12 @@ def to_numbers(text: str) -> tuple[float, ...]:
 
 def option_converters(description: type) -> dict[str, Callable[[str], Any]]:
     """Return a converter for every field of a dataclass that is chosen by name, from the type of its default."""
-    converters: dict[type, Callable[[str], Any]] = {bool: to_boolean, float: to_number, tuple: to_numbers}
+    converters: dict[type, Callable[[str], Any]] = {
+        bool: to_boolean,
+        int: to_count,
+        float: to_number,
+        tuple: to_numbers,
+    }
     return {each.name: converters[type(each.default)] for each in fields(description)}
 
 
@@ -483,12 +594,14 @@ def to_number(text: str, *, minimum: float = -math.inf, below: float = math.inf)
 
 
 def count_problem(name: str, value: object, *others: str | None) -> str | None:
-    """Return the problem of a value that must be a positive integer, or one of a few others; None if it is valid."""
-    if isinstance(value, (int, Integral)) and not isinstance(value, bool) and int(value) >= 1:
+    """Return the problem of a value that must be a count, or one of a few others; None if it is valid."""
+    if isinstance(value, (int, Integral)) and not isinstance(value, bool) and 1 <= int(value) <= LARGEST_COUNT:
         return None
     if isinstance(value, (str, type(None))) and value in others:
         return None
     or_other = "".join(f" or {other}" for other in others)
+    if isinstance(value, (int, Integral)) and int(value) > LARGEST_COUNT:
+        return f"`{name}` must be at most {LARGEST_COUNT:,}{or_other}, but got {value}."
     return f"`{name}` must be an integer of at least 1{or_other}, but got {value!r}."
 
 

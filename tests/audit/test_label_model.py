@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -338,3 +339,42 @@ def test_temperature_must_be_positive_and_finite():
     for temperature in (0, math.inf, math.nan):
         with pytest.raises(InvalidInput, match="`temperature` must be positive and finite"):
             audit(random_evidence(), temperature=temperature)
+
+
+# Many classes
+
+
+def many_classes(samples, classes, seed=0):
+    """Confident predictions of the true classes, and labels of which a tenth is wrong."""
+    generator = np.random.default_rng(seed)
+    truth = np.arange(samples) % classes
+    wrong = generator.random(samples) < 0.1
+    labels = np.where(wrong, (truth + generator.integers(1, classes, samples)) % classes, truth)
+    probabilities = generator.random((1, samples, classes)) / classes
+    probabilities[0, np.arange(samples), truth] = 4.0
+    return evidence(labels, probabilities[0], np.zeros(samples), np.full((1, samples), np.nan)), wrong, truth
+
+
+def test_candidates_of_many_classes_find_what_all_classes_find(monkeypatch):
+    given, wrong, truth = many_classes(1200, 150)
+    few = audit(given, temperature=1.0)
+    monkeypatch.setattr("s2e.audit.label_model.MAX_CLASSES_IN_FULL", 150)
+    full = audit(given, temperature=1.0)
+    np.testing.assert_array_equal(few.issues, full.issues)
+    np.testing.assert_array_equal(few.suggested, full.suggested)
+    np.testing.assert_allclose(few.quality, full.quality, atol=0.05)
+    np.testing.assert_allclose(few.transition.sum(axis=1), 1)
+    assert (few.issues == wrong).mean() > 0.95
+    assert (few.suggested == truth).mean() > 0.95
+
+
+@pytest.mark.slow
+def test_ten_thousand_classes_need_no_matrix_of_classes():
+    given, _, _ = many_classes(500, 10_000)
+    tracemalloc.start()
+    found = audit(given)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.transition.shape == (0, 0)
+    assert np.isfinite(found.quality).all()
+    assert peak < 400e6  # a matrix of classes has 800 MB

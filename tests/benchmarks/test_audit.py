@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from benchmark_programs import loaded_program
 from command_line import s2e
 from s2e import schedules
 from s2e.data import LabelledData
@@ -24,14 +22,8 @@ SEARCHED = [*TINY, "--noise", "pair:0.3", "--trials", "2", "--seed", "3"]
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The program as a module; it belongs to no package."""
-    path = Path(__file__).parents[2] / "benchmarks" / "audit.py"
-    spec = importlib.util.spec_from_file_location("audit_benchmark", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with loaded_program("audit") as program:
+        yield program
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,26 +12,19 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_wine
 
+from benchmark_programs import loaded_program
 from s2e import S2EClassifier
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.errors import InvalidInput
 from s2e.estimator.defaults import batch_size_for, epochs_for
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 TINY = ["--sets", "wine", "--noise", "symmetric:0.3", "--seeds", "1", "--trials", "2"]
 
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The program as a module; it belongs to no package and imports docstrings.py from its folder."""
-    spec = importlib.util.spec_from_file_location("classifiers_benchmark", FOLDER / "classifiers.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(FOLDER))
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(FOLDER))
-    del sys.modules[spec.name], sys.modules["docstrings"]
+    with loaded_program("classifiers") as program:
+        yield program
 
 
 @pytest.fixture

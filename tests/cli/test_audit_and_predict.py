@@ -60,3 +60,34 @@ def test_bad_input_is_refused_in_one_line(run: str) -> None:
         assert mention in refused.stderr
         assert refused.stderr.count("\n") == 1
     assert not Path("predictions.csv").exists()
+
+
+def test_samples_without_a_prediction_are_named_and_have_no_class(run: str) -> None:
+    inputs = blobs().inputs[:9].copy()
+    inputs[[3, 5]] = 3e38  # the outputs of the classifier overflow
+    np.savez("new.npz", x=inputs)
+    done = s2e("predict", run, "new.npz", "-o", "out.csv")
+    assert done.exit_code == 0
+    assert "2 of 9 samples have no prediction" in done.stderr
+    assert done.stderr.endswith(": 3, 5\n")
+    assert [row["predicted"] == "" for row in table("out.csv")] == [row in (3, 5) for row in range(9)]
+    assert {value for row in (3, 5) for name, value in table("out.csv")[row].items() if name != "id"} == {""}
+
+
+def test_a_diverged_classifier_predicts_nothing(work: Path) -> None:
+    diverging = ["--method", "standard", "--epochs", "2", "--batch-size", "32", "--learning-rate", "1e30"]
+    assert s2e("train", save(), *diverging, "--out", "run").exit_code == 0
+    np.savez("new.npz", x=blobs().inputs[:9])
+    Path("out.csv").write_text("old")
+    refused = s2e("predict", "run", "new.npz", "-o", "out.csv")
+    assert refused.exit_code == 2
+    assert "no sample of 'new.npz' has a prediction" in refused.stderr
+    assert Path("out.csv").read_text() == "old"
+
+
+def test_predictions_that_cannot_be_written_leave_the_old_file(run: str) -> None:
+    np.savez("new.npz", x=blobs().inputs[:9])
+    refused = s2e("predict", run, "new.npz", "-o", "/dev/full")
+    assert refused.exit_code == 2
+    assert "No space left on device" in refused.stderr
+    assert Path("/dev/full").is_char_device()

@@ -163,7 +163,8 @@ def test_an_ignored_interruption_stays_ignored(ctrl_c: CtrlC) -> None:
     assert (listed.returncode, listed.stderr) == (0, "")
 
 
-def test_on_a_terminal_the_line_is_below_the_bar_and_the_cursor_is_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_on_a_terminal_the_line_is_below_the_bar_and_the_cursor_is_shown(tmp_path: Path, by: signal.Signals) -> None:
     path = tmp_path / "run"
     ours, its = pty.openpty()
     command = [sys.executable, "-m", "s2e", "search", *SEARCH, "--out", str(path)]
@@ -172,9 +173,9 @@ def test_on_a_terminal_the_line_is_below_the_bar_and_the_cursor_is_shown(tmp_pat
     shown = b""
     while b"generation 1/2" not in shown:
         shown += os.read(ours, 4096)
-    process.send_signal(signal.SIGINT)
-    while not shown.endswith(resume_message(path).encode() + b"\r\n"):
+    process.send_signal(by)
+    while not shown.endswith(resume_message(path, by).encode() + b"\r\n"):
         shown += os.read(ours, 4096)  # fails when nothing more can come
-    assert process.wait(TIMEOUT_S) == 130
+    assert process.wait(TIMEOUT_S) == 128 + by
     os.close(ours)
     assert shown.rindex(b"\x1b[?25h\r\ns2e: interrupted") > shown.rindex(b"\x1b[?25l")

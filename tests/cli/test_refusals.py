@@ -30,7 +30,7 @@ TRAIN = ["--method", "standard", *TINY]
         ("fashionmnist", ["must be one of fashion-mnist, ", "'fashionmnist'"]),
         ("[bold]digits[/bold]", ["'[bold]digits[/bold]'"]),
         (":warning:", ["':warning:'"]),
-        ("nowhere.npz", ["nowhere.npz does not exist"]),
+        ("nowhere.npz", ["'nowhere.npz' does not exist"]),
         ("own.txt", ["own.txt", "convert it"]),
         ("own.csv", ["`label`", "size, kind"]),
         ("own.csv --label knd", ["`label` must be one of kind, size"]),

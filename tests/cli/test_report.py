@@ -26,4 +26,4 @@ def test_invalid_runs_and_files_are_refused(tmp_path, monkeypatch):
     assert_refused(s2e("report", str(path), "--out", str(tmp_path)), "is a directory")
     assert_refused(s2e("report", str(path), "--out", str(tmp_path / "no" / "page.html")), "No such file or directory")
     (path / "config.json").write_text('{"command": "search"}')
-    assert_refused(s2e("report", str(path)), "is not a run of this version")
+    assert_refused(s2e("report", str(path)), "is not the configuration of a run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -15,11 +16,14 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from safetensors.torch import load
 
+import frequent_checkpoints
 from command_line import ENVIRONMENT, s2e
 from s2e.runs.directory import Run
 from small_tasks import blobs
 from stopped_searches import (
+    EPOCHS,
     SEARCH,
     TIMEOUT_S,
     TRIALS,
@@ -129,6 +133,44 @@ def test_a_search_killed_at_random_moments_resumes_to_the_same_run(never_killed:
         assert process.stderr.readline().startswith("search: ")  # it has started
         stop(process, after(moments.uniform(0, 0.6)))
     finish(path)
+    assert_same_run(path, never_killed)
+
+
+FREQUENT_CHECKPOINTS = """
+import pytest
+from frequent_checkpoints import in_every_run
+from s2e.cli import main
+
+in_every_run(pytest.MonkeyPatch())
+main()
+"""
+"""Runs s2e with checkpoints after every epoch."""
+
+
+def stored_epochs(path: Path) -> int:
+    """Epochs of the training in the last checkpoint."""
+    try:
+        return max(
+            (int(load(file.read_bytes())["epochs"]) for file in path.glob("checkpoints/*.safetensors")), default=0
+        )
+    except FileNotFoundError:  # the generation is finished
+        return 0
+
+
+@pytest.mark.slow
+def test_a_search_killed_within_a_generation_continues_there(
+    never_killed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, program = tmp_path / "run", [sys.executable, "-c", FREQUENT_CHECKPOINTS, "search"]
+    importable = [str(Path(frequent_checkpoints.__file__).parent), ENVIRONMENT.get("PYTHONPATH", "")]
+    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(importable)}
+    for arguments, epochs in ([*SEARCH], 3), (["--resume"], 20):
+        command = [*program, *arguments, "--out", str(path)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        stop(process, lambda least=epochs: stored_epochs(path) >= least)  # type: ignore[misc]
+    stored = stored_epochs(path)
+    finish(path)
+    assert [record.args for record in caplog.records] == [(4, stored, EPOCHS)]
     assert_same_run(path, never_killed)
 
 

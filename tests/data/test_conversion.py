@@ -13,8 +13,8 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from s2e.data import LabelledData, as_labelled_data, conversion
-from s2e.data.host_memory import available_memory
 from s2e.errors import InvalidInput
+from s2e.files.memory import available_memory
 
 INPUTS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 LABELS = np.array([0, 2, 1, 0, 2, 1])

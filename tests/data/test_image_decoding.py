@@ -290,7 +290,7 @@ def test_broken_images_have_a_reason(tmp_path, monkeypatch):
     truncated, *others = reasons.values()
     assert "truncated" in truncated
     unreadable = "not a readable image (PNG, JPEG, BMP, GIF, WEBP, TIFF)"
-    assert others == ["empty file", *["more than 50000 pixels"] * 2, *[unreadable] * 4]
+    assert others == ["empty file", *["more than 50,000 pixels; resize it"] * 2, *[unreadable] * 4]
 
 
 def test_broken_files_are_refused_together(tmp_path):
@@ -299,3 +299,17 @@ def test_broken_files_are_refused_together(tmp_path):
         read_images([good, bad, tmp_path / "c.png"], 20, 1)
     assert read_images([], 20, 3).shape == (0, 3, 20, 20)
     assert read_images([str(good), good], 5, 1).shape == (2, 1, 5, 5)
+
+
+def test_images_of_too_many_pixels_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
+    path = save(tmp_path / "x.png", Image.new("1", (6000, 6000)))
+    assert path.stat().st_size < 2**15
+    monkeypatch.setattr(image_decoding, "as_pixels", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(UnreadableData, match=r"x\.png \(more than 33,554,432 pixels; resize it\)"):
+        read_images([path], 20, 1)
+
+
+def test_large_jpeg_files_are_decoded_at_a_fraction_of_their_size(tmp_path, monkeypatch):
+    path = save(tmp_path / "x.jpg", np.full((400, 400), 9, dtype=np.uint8), quality=95)
+    monkeypatch.setattr(image_decoding, "LARGEST", 60 * 60)
+    assert np.abs(read_one(path, 20, 1)[0].astype(int) - 9).max() <= JPEG_ERROR

@@ -339,7 +339,7 @@ def test_damaged_matrix_files_are_refused(tmp_path: Path, name: str, content: by
 
 def test_missing_files_pickles_and_other_suffixes_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.npy"
-    with pytest.raises(UnreadableData, match="No such file"):
+    with pytest.raises(UnreadableData, match="does not exist"):
         noise.parse_noise(f"asymmetric:{file}")
     np.save(file, np.array([[{}, {}], [{}, {}]], dtype=object), allow_pickle=True)
     with pytest.raises(UnreadableData, match="noise matrix"):

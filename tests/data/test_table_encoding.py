@@ -11,6 +11,7 @@ import pytest
 from s2e.data.table_columns import BooleanColumn, CategoryColumn, NumberColumn
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput
+from s2e.files.fields import Fields
 from tables import random_table, small_table
 
 
@@ -118,6 +119,6 @@ def test_a_restored_encoder_is_equal():
     for _ in range(3):
         frame = random_table(generator, 60).drop(columns="label")
         encoder = TableEncoder.fit(frame)
-        restored = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
+        restored = TableEncoder.from_json(Fields(json.loads(json.dumps(encoder.to_json())), "encoding.json"))
         assert restored == encoder
         np.testing.assert_array_equal(restored.encode(frame), encoder.encode(frame))

@@ -14,6 +14,7 @@ import pytest
 
 from s2e.data.table_files import read_table
 from s2e.errors import InvalidInput, UnreadableData
+from s2e.files import regular
 
 EXPECTED = pd.DataFrame({"size": [1.5, 2.0], "colour": ["red", "blue"], "count": [3, 4]})
 
@@ -114,7 +115,7 @@ class TestRefusedText:
     def test_missing_files_and_folders(self, tmp_path):
         assert "does not exist" in refusal(tmp_path / "none.csv")
         (tmp_path / "folder.csv").mkdir()
-        assert "Is a directory" in refusal(tmp_path / "folder.csv")
+        assert "is a directory" in refusal(tmp_path / "folder.csv")
 
     def test_other_suffixes(self, tmp_path):
         message = refusal(written(tmp_path, b"PK", "table.xlsx"), InvalidInput)
@@ -192,6 +193,17 @@ class TestParquet:
         content = bytearray((tmp_path / "whole.parquet").read_bytes())
         content[-200:-8] = bytes(192)
         assert "could not be read" in refusal(written(tmp_path, bytes(content), "damaged.parquet"))
+
+    def test_text_that_is_not_utf8_is_refused(self, tmp_path):
+        pd.DataFrame({"a": ["marker", "x"]}).to_parquet(tmp_path / "whole.parquet", compression="none")
+        content = (tmp_path / "whole.parquet").read_bytes().replace(b"marker", b"mark\xb4r")
+        assert "could not be read" in refusal(written(tmp_path, content, "damaged.parquet"))
+
+    def test_a_small_file_cannot_ask_for_more_than_memory_holds(self, tmp_path, monkeypatch):
+        pd.DataFrame({"a": [1.5] * 10**6}).to_parquet(tmp_path / "equal.parquet")
+        assert (tmp_path / "equal.parquet").stat().st_size < 10**4
+        monkeypatch.setattr(regular, "available_memory", lambda: 2**20)
+        assert "must hold at most 524,288 bytes, but holds 8,000,000" in refusal(tmp_path / "equal.parquet")
 
     def test_duplicate_names_are_refused(self, tmp_path):
         import pyarrow as pa

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,15 +13,19 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from frequent_checkpoints import Killed, every_epoch, kill_at
 from populations import ALL_METHODS, DataDependent, assert_same, with_batch_norm, with_convolutions
 from s2e.data.samples import LabelledData
+from s2e.engine.augmentation import Crop, Cutout, Flip, channel_statistics
 from s2e.engine.compiled.layers import same_convolution
 from s2e.engine.cuda_graphs import CapturedFunction
 from s2e.engine.learning_rates import Cosine
 from s2e.engine.optimizers import SGD, AdamW, RMSProp
 from s2e.engine.training import Trainer, engine_steps, train_population
 from s2e.methods import Coteaching, Decoupling, Reweight, Standard
+from s2e.networks import NormalisedFactory
 from s2e.networks.factories import reference_network
+from small_images import images, small_cnn
 from small_tasks import blobs, member, small_mlp, task
 
 pytestmark = [
@@ -40,7 +45,7 @@ DIFFERENT_METHODS = pytest.mark.parametrize(  # a pair; clean samples and forwar
 @pytest.fixture(autouse=True)
 def _full_precision(monkeypatch):
     """Compare in full float32: the rounding of tf32 depends on the shape of a product."""
-    monkeypatch.setattr("s2e.engine.training._tf32_matrix_products", nullcontext)
+    monkeypatch.setattr("s2e.engine.training.product_precision", lambda _: nullcontext())
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
@@ -154,6 +159,17 @@ def test_streamed_equals_resident(train_data):
     assert_same(resident, streamed, exactly=False)
 
 
+@pytest.mark.parametrize("changes", [{"compile": True}, {"graph": False}, {"stream": True}], ids=str)
+def test_augmented_training_equals_cpu(changes, caplog):
+    network = NormalisedFactory(small_cnn, channel_statistics(images().inputs))
+    shared = {"network": network, "augmentation": (Crop(2), Flip(), Cutout(3)), "optimizer": SGD(0.9)}
+    members = [member(0.5, seed=1, learning_rate=0.02), member(0.8, seed=2, learning_rate=0.02)]
+    with caplog.at_level(logging.WARNING):
+        gpu = train_population(on_gpu(images(), Coteaching(), **changes, **shared), members)
+    assert "cannot be" not in caplog.text  # neither vectorised, captured nor compiled
+    assert_same(gpu, train_population(task(images(), Coteaching(), **shared), members), exactly=False)
+
+
 def test_vectorized_equals_looped(train_data):
     members = [member(seed=1), member(seed=2)]
     vectorized, looped = (
@@ -202,6 +218,28 @@ def test_dropout_differs_in_every_replay():
         trained = trainer.train([member(1.0, epochs=20)])
         assert len(np.unique(trained.curves.loss[0].round(6))) == 20
         assert not trained.curves.diverged.any()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_resumed_training_equals_one_never_killed(compiled, train_data, valid_data, tmp_path, caplog):
+    shared = on_gpu(
+        train_data,
+        Coteaching(),
+        network=with_batch_norm,
+        evaluate={"valid": valid_data},
+        epochs=10,
+        keep_best_on="valid",
+        compile=compiled,
+    )
+    members = [member(0.5, seed=1, epochs=10), member(0.8, seed=2, epochs=10), member(0.9, seed=3, epochs=10)]
+    stored = replace(shared, checkpoints=every_epoch(tmp_path))
+    with pytest.raises(Killed):
+        train_population(stored, members, on_epoch=kill_at(6))
+    trainer = Trainer(stored)
+    trainer.train([replace(one, seed=one.seed + 9) for one in members])
+    resumed = trainer.train(members)  # in the tensors and graphs of the training before
+    assert [record.args for record in caplog.records if "continuing" in record.msg] == [(3, 5, 10)]
+    assert_same(resumed, train_population(shared, members), exactly=False)
 
 
 def test_network_that_cannot_be_vectorized_or_captured(train_data, caplog):

@@ -23,7 +23,7 @@ def expected_probabilities(modules, inputs):
 
 @pytest.mark.parametrize("rows", [1 << 16, 100, 1])
 def test_predictions_do_not_depend_on_batches(rows, monkeypatch):
-    monkeypatch.setattr("s2e.engine.inference.ROWS_PER_BATCH", rows)
+    monkeypatch.setattr("s2e.engine.evaluation.SAMPLES_PER_CPU_BATCH", rows)
     shared = task(blobs(), Standard(), network=with_batch_norm, epochs=1)
     trained = train_population(shared, [member(seed=seed, epochs=1) for seed in range(3)])
     before = {name: tensor.clone() for name, tensor in trained.state.items()}

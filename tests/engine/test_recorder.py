@@ -42,9 +42,9 @@ def record_step(recorder, step):
     recorder.record(index, [StepOutcome(objective, torch.tensor(step["predicted"]), LABELS[:, index])])
 
 
-def recorded(correct=CORRECT, epochs=1, steps=STEPS):
+def recorded(correct=CORRECT, epochs=1, steps=STEPS, *, collect=False):
     """Record the same steps in every epoch."""
-    recorder = Recorder(2, 4, epochs, correct, CPU)
+    recorder = Recorder(2, 4, epochs, correct, CPU, collect=collect)
     curves = Curves.empty(2, epochs, ["valid"])
     for epoch in range(epochs):
         recorder.begin_epoch(epoch, torch.cat([torch.tensor(step["index"]) for step in steps]), len(steps))
@@ -54,8 +54,9 @@ def recorded(correct=CORRECT, epochs=1, steps=STEPS):
     return curves, recorder.dynamics()
 
 
-def test_curves_of_an_epoch():
-    curves, _ = recorded()
+@pytest.mark.parametrize("collect", [False, True], ids=["by step", "by epoch"])
+def test_curves_of_an_epoch(collect):
+    curves, _ = recorded(collect=collect)
     np.testing.assert_allclose(curves.loss[:, 0], [(2 + 2) / 2, (5 + 8) / 2])
     # Member 0: 2 and 1 of 2 correct, then 2 and 0. Member 1: 0 and 1, then all four.
     np.testing.assert_allclose(curves.train_accuracy[:, 0], [(0.75 + 0.5) / 2, (0.25 + 1.0) / 2])
@@ -78,17 +79,19 @@ def test_label_precision_is_nan_if_true_labels_are_unknown():
         np.testing.assert_array_equal(getattr(unknown, name), getattr(known, name))
 
 
-def test_dynamics_of_an_epoch():
-    _, dynamics = recorded()
+@pytest.mark.parametrize("collect", [False, True], ids=["by step", "by epoch"])
+def test_dynamics_of_an_epoch(collect):
+    _, dynamics = recorded(collect=collect)
     np.testing.assert_array_equal(dynamics.seen, [[1, 1, 1, 1]])
     np.testing.assert_array_equal(dynamics.kept, [[2, 1, 1, 2], [0, 0, 1, 0]])
     np.testing.assert_array_equal(dynamics.agreed, [[2, 1, 1, 1], [0, 1, 2, 2]])
     np.testing.assert_allclose(dynamics.loss, [[[4.0, 6.0, 1.0, 1.0]], [[10.0, 10.0, 6.0, 4.0]]])
 
 
-def test_curves_are_per_epoch_and_dynamics_sums():
-    once, dynamics_once = recorded()
-    thrice, dynamics_thrice = recorded(epochs=3)
+@pytest.mark.parametrize("collect", [False, True], ids=["by step", "by epoch"])
+def test_curves_are_per_epoch_and_dynamics_sums(collect):
+    once, dynamics_once = recorded(collect=collect)
+    thrice, dynamics_thrice = recorded(epochs=3, collect=collect)
     for epoch in range(3):
         np.testing.assert_allclose(thrice.loss[:, epoch], once.loss[:, 0])
         np.testing.assert_allclose(thrice.label_precision[:, epoch], once.label_precision[:, 0])
@@ -109,9 +112,10 @@ def test_epoch_intervals_are_equal(epochs):
     assert not seen[:, 1].any()
 
 
+@pytest.mark.parametrize("collect", [False, True], ids=["by step", "by epoch"])
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_diverged_members_stay_diverged(loss):
-    recorder = Recorder(2, 4, 2, CORRECT, CPU)
+def test_diverged_members_stay_diverged(loss, collect):
+    recorder = Recorder(2, 4, 2, CORRECT, CPU, collect=collect)
     curves = Curves.empty(2, 2, [])
     diverging = {**STEPS[0], "loss": [[1.0, 3.0], [5.0, loss]]}  # one of two networks
     for epoch, step in enumerate((diverging, STEPS[1])):
@@ -122,5 +126,7 @@ def test_diverged_members_stay_diverged(loss):
 
 
 def test_bytes_per_member():
-    dynamics = Recorder(3, 50, 200, None, CPU).dynamics()
-    assert dynamics.kept.nbytes + dynamics.agreed.nbytes + dynamics.loss.nbytes == 3 * bytes_per_member(50)
+    dynamics, networks = Recorder(3, 50, 200, None, CPU).dynamics(), 2
+    collected = 3 * networks * 50 * (4 + 1 + 1)
+    records = dynamics.kept.nbytes + dynamics.agreed.nbytes + dynamics.loss.nbytes
+    assert records + collected == 3 * bytes_per_member(50, networks)

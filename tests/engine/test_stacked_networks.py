@@ -212,9 +212,11 @@ def test_fallback_to_the_loop_updates_buffers_once(caplog):
         assert torch.equal(fallen_back.state()[name], tensor)
 
 
-def test_cpu_loops_by_default():
-    assert not StackedNetworks(small_mlp, SEEDS, CPU).vectorized
-    assert StackedNetworks(small_mlp, SEEDS, CPU, vectorize=True).vectorized
+def test_cpu_vectorizes_sequences_of_common_layers_by_default():
+    assert StackedNetworks(small_mlp, SEEDS, CPU).vectorized
+    assert not StackedNetworks(small_cnn, SEEDS, CPU).vectorized
+    assert not StackedNetworks(small_mlp, SEEDS, CPU, vectorize=False).vectorized
+    assert StackedNetworks(small_cnn, SEEDS, CPU, vectorize=True).vectorized
 
 
 def test_memory_format_does_not_matter(train_data):

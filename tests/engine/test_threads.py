@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from populations import ALL_METHODS, assert_same, stop_after, with_batch_norm, with_batch_norm_and_dropout
-from s2e.engine.threads import CallbackOrder
+from s2e.engine.threads import CallbackOrder, thread_count
 from s2e.engine.training import train_population
 from s2e.methods import Coteaching, Reweight
 from small_tasks import member, task
@@ -146,7 +146,8 @@ def test_cancel_raises_in_waiting_and_later_turns() -> None:
 
 
 @pytest.fixture
-def _two_threads():
+def _two_threads(monkeypatch):
+    monkeypatch.setattr("s2e.engine.threads.FLOPS_PER_THREAD", 1.0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -180,9 +181,11 @@ def test_initial_weights_do_not_depend_on_other_threads(train_data):
 
 
 @pytest.mark.usefixtures("_two_threads")
-def test_networks_that_draw_random_numbers_train_in_one_thread(train_data):
+def test_networks_that_draw_random_numbers_in_a_loop_train_in_one_thread(train_data):
     events = []
-    shared = task(train_data, Coteaching(), network=with_batch_norm_and_dropout, epochs=1, batch_size=96)
+    shared = task(
+        train_data, Coteaching(), network=with_batch_norm_and_dropout, epochs=1, batch_size=96, vectorize=False
+    )
     members = [member(seed=seed, epochs=1) for seed in (1, 2)]
     train_population(shared, members, on_epoch=events.append)
     assert {event.indices for event in events} == {(0, 1)}
@@ -202,3 +205,16 @@ def test_exception_in_a_callback_ends_all_threads(train_data):
         train_population(shared, [member(seed=seed, epochs=1000) for seed in (1, 2)], on_epoch=fail)
     assert len(events) == 3
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("members", "flops", "expected"), [(1, 1e9, 1), (6, 1e5, 1), (6, 1e6, 1), (2, 1.5e7, 2), (9, 1e9, 3)]
+)
+def test_stacked_networks_use_as_many_threads_as_their_work_is_worth(members, flops, expected):
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert thread_count(members, 2 * members, flops, stacked=True) == expected
+        assert thread_count(members, 2 * members, flops, stacked=False) == min(3, members)
+    finally:
+        torch.set_num_threads(before)

@@ -241,12 +241,21 @@ def test_chunks_are_planned_by_memory(train_data, monkeypatch, caplog):
     assert_same(in_chunks, train_population(task(train_data, Coteaching()), members))
 
 
-def test_out_of_memory_halves_the_chunk(train_data, monkeypatch, caplog):
+def out_of_memory_on_a_gpu():
+    raise torch.OutOfMemoryError("no memory")
+
+
+@pytest.mark.parametrize(
+    "allocate",
+    [out_of_memory_on_a_gpu, lambda: torch.empty(10**15), lambda: np.empty(10**15)],
+    ids=["gpu", "cpu", "numpy"],
+)
+def test_out_of_memory_halves_the_chunk(train_data, monkeypatch, caplog, allocate):
     create = Population.create
 
     def create_at_most_two(shared, members):
         if len(members) > 2:
-            raise torch.OutOfMemoryError("no memory")
+            allocate()
         return create(shared, members)
 
     members = [member(seed=k) for k in range(5)]
@@ -279,7 +288,7 @@ def created(monkeypatch):
 
     monkeypatch.setattr(Population, "create", recorded_create)
     monkeypatch.setattr(TrainingStep, "captured", True)
-    monkeypatch.setattr("s2e.engine.training.too_small_to_split", lambda *_: False)
+    monkeypatch.setattr("s2e.engine.training.small_network_flops", lambda *_, **__: None)
     monkeypatch.setattr("s2e.engine.training.gc", SimpleNamespace(collect=lambda: None))  # a full collection is slow
     return sizes
 

@@ -13,6 +13,7 @@ from s2e.data.table_columns import fit_column
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.estimator.features import ImageEncoder, NumberEncoder, SparseEncoder, read_encoder, write_encoder
+from s2e.files.fields import Fields
 
 
 @pytest.fixture
@@ -119,11 +120,11 @@ def test_a_restored_encoder_gives_the_same_inputs(numbers, counts):
         (ImageEncoder.fit(images), images),
     ):
         about, arrays = write_encoder(encoder)
-        restored = read_encoder(json.loads(json.dumps(about)), arrays)
+        restored = read_encoder(Fields(json.loads(json.dumps(about)), "saved"), arrays)
         np.testing.assert_array_equal(restored.encode(samples), encoder.encode(samples))
 
 
 def test_other_json_is_refused():
     for about in ({}, {"kind": "sounds"}, {"kind": "numbers"}, {"kind": "images", "shape": 3}):
-        with pytest.raises(UnreadableData):
-            read_encoder(about, {})
+        with pytest.raises((InvalidInput, UnreadableData)):
+            read_encoder(Fields(about, "saved"), {})

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from fitted_classifiers import QUICK, Narrow, fitted, of_any_shape, three_blobs
 from s2e import S2EClassifier
+from s2e.engine.augmentation import Flip
 from s2e.errors import InvalidInput, UnreadableData
 
 
@@ -28,6 +29,7 @@ KINDS = {
     "reduced": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {"sparse_components": 2}),
     "pixels": (images_of, {}),
     "images": (lambda X: images_of(X) / 255.0, {}),
+    "augmented": (images_of, {"augment": "crop:padding=1,flip,normalize"}),
     "options": (lambda X: X, {"network": "mlp:widths=7-5,batch_norm=true"}),
 }
 
@@ -68,6 +70,14 @@ def test_a_factory_is_passed_again(tmp_path, network):
         S2EClassifier.load(tmp_path / "saved")
     with pytest.raises(UnreadableData, match="is not a saved classifier"):
         S2EClassifier.load(tmp_path / "saved", network=lambda: of_any_shape((4,), 7))
+
+
+def test_normalisation_is_kept_with_augmentation_objects(tmp_path):
+    X, y = three_blobs(96)
+    before = fitted(images_of(X), y, augment=(Flip(), "normalize"))
+    before.save(tmp_path / "saved")
+    after = S2EClassifier.load(tmp_path / "saved")
+    np.testing.assert_array_equal(after.predict_proba(images_of(X)), before.predict_proba(images_of(X)))
 
 
 def test_other_files_are_refused(tmp_path):

@@ -17,7 +17,7 @@ from s2e.engine import VALIDATION, Member, Task
 from s2e.experiments import samplers
 from s2e.runs.directory import Run
 from s2e.seeds import derive
-from s2e.specs import DataSpec, SamplersOptions
+from s2e.specs import DataSpec, Execution, SamplersOptions
 from s2e.studies import VALIDATION_ACCURACY, SearchPlan
 from s2e.workflows.pipeline import build_task
 from sampler_runs import NOISES, K, assert_rows, best_by_trial, compare, numbers, sampler_options
@@ -57,7 +57,9 @@ def whole(data: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_searches_equal_those_run_alone(sampler: str, whole: Run, data: str) -> None:
     noise, training = NOISES[1], on_data(data).training
     splits = prepare(DataSpec(data, validation="clean"), noise, 5, Path("data")).splits
-    task = build_task(splits.train, {VALIDATION: splits.valid}, training, "coteaching", seed=5, device="cpu")
+    task = build_task(
+        splits.train, {VALIDATION: splits.valid}, training, "coteaching", seed=5, execution=Execution("cpu")
+    )
     best = []
     for repeat in range(2):
         plan = SearchPlan.named(

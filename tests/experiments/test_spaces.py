@@ -29,7 +29,7 @@ from s2e.experiments.spaces import seed_of_set
 from s2e.runs.directory import Run
 from s2e.schedules import SPACES
 from s2e.seeds import derive
-from s2e.specs import DataSpec, SpacesOptions
+from s2e.specs import DataSpec, Execution, SpacesOptions
 from s2e.studies import BestTrial, SearchPlan
 from s2e.workflows.pipeline import TEST, build_task
 from searches import search_schedule
@@ -105,7 +105,7 @@ def task_alone(options: SpacesOptions, noise: str) -> Task:
     source = load(options.data, Path("data"))
     splits = corrupt_and_split(source, DataSpec(options.data, validation="clean"), noise, SEED, Path("data")).splits
     evaluate = {VALIDATION: splits.valid, TEST: splits.test}
-    return build_task(splits.train, evaluate, options.training, "coteaching", seed=SEED, device="cpu")
+    return build_task(splits.train, evaluate, options.training, "coteaching", seed=SEED, execution=Execution("cpu"))
 
 
 def search_alone(task: Task, space: str, seed: int) -> tuple[BestTrial, list[Curves]]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
+import sqlalchemy
 
 import report_runs as runs
 from s2e.report import build_report
@@ -34,7 +37,7 @@ def test_spread_is_the_root_mean_square_of_the_deviation():
 def test_history_is_that_of_the_study():
     run = Run.open(runs.images())
     config, result = run.read_json("config.json"), run.read_json("result.json")
-    history = search_history(run, config, result, config["study"])
+    history = search_history(run, config, config["study"], result["search"]["best_trial"])
     trials = read_trials(run.storage, config["study"])
     assert [trial.accuracy for trial in history.trials] == [1 - trial.values[0] for trial in trials]
     assert [trial.cost for trial in history.trials] == pytest.approx(range(1, 13))
@@ -53,7 +56,7 @@ def test_small_generations_are_grouped():
 
     def generations(size: int) -> list[str]:
         changed = {**config, "options": {**config["options"], "generation_size": size}}
-        groups = search_history(run, changed, {}, config["study"]).groups
+        groups = search_history(run, changed, config["study"], None).groups
         assert sum(len(group.schedules) for group in groups) == 12
         return [group.generations for group in groups]
 
@@ -85,4 +88,17 @@ def test_a_missing_study_is_not_created(tmp_path):
     run = Run.open(runs.copy_of(runs.images, tmp_path))
     config = run.read_json("config.json")
     for _ in range(2):
-        assert "has no study 'another'" in search_history(run, config, {}, "another").problem
+        assert "has no study 'another'" in search_history(run, config, "another", None).problem
+
+
+def test_a_foreign_database_is_not_changed(tmp_path):
+    run = Run.open(runs.copy_of(runs.images, tmp_path))
+    config = run.read_json("config.json")
+    foreign = tmp_path / "foreign ?#%41.db"
+    with closing(sqlite3.connect(foreign)) as database:
+        database.execute("CREATE TABLE precious (number)")
+        database.commit()
+    before = foreign.read_bytes()
+    storage = sqlalchemy.URL.create("sqlite", database=str(foreign)).render_as_string()
+    assert "could not be read" in search_history(run, {**config, "storage": storage}, config["study"], None).problem
+    assert foreign.read_bytes() == before

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from s2e.data.samples import LabelledData
 from s2e.errors import InvalidInput, UnreadableData
+from s2e.networks import ChannelStatistics, NormalisedNetwork
 from s2e.networks.factories import reference_network
 from s2e.runs.classifier_file import WEIGHTS, read_classifier, write_classifier
 from s2e.runs.directory import Run
@@ -51,6 +52,16 @@ def test_stored_classifier_has_equal_predictions(name, count, images, run):
     assert found.shape == (count, 20, 3)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert (read.class_names, read.sample_shape) == (NAMES, (3, 16, 16))
+
+
+def test_stored_classifier_normalises_images(images, run):
+    statistics = ChannelStatistics((0.1, 0.5, 1 / 3), (0.2, 1.0, 0.7))
+    torch.manual_seed(0)
+    module = NormalisedNetwork(networks("mlp", images, 1)[0], statistics).eval()
+    write_classifier(run, "mlp", images, state_of([module]), statistics)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(images.inputs) / 255).softmax(dim=1).numpy()
+    np.testing.assert_allclose(read_classifier(run).probabilities(images.inputs)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_predictions_do_not_depend_on_the_batch_size(images, run, monkeypatch):

@@ -136,9 +136,9 @@ def test_config_that_is_not_of_a_run_is_refused(location: RunLocation) -> None:
     location.out.mkdir()
     for config in ("[]", "{}", '{"command": "search"}', '{"command": "search", "options": 3}', '["command"]'):
         (location.out / CONFIG).write_text(config)
-        with pytest.raises(UnreadableData, match="is not the configuration of a run"):
+        with pytest.raises(UnreadableData, match=r"config\.json' is (not the configuration of a run|damaged)"):
             session(location)
-        with pytest.raises(UnreadableData, match="is not the configuration of a run"):
+        with pytest.raises(UnreadableData, match=r"config\.json' is (not the configuration of a run|damaged)"):
             stored_options(location.out, "search", NAMES)
 
 
@@ -173,7 +173,9 @@ def test_study_of_a_run_with_other_options_is_refused(tmp_path: Path) -> None:
         made = session(RunLocation(tmp_path / parent / "run", storage=storage), seed=seed)
         with made.start(SAME_DATA):
             if seed:
-                with pytest.raises(RunConflict, match="other settings; use another storage or name"):
+                with pytest.raises(
+                    RunConflict, match=r"other settings: seed was 0 and is now 1; use another storage or name"
+                ):
                     made.study()
             else:
                 made.study()
@@ -183,3 +185,28 @@ def test_run_is_locked_while_the_session_lasts(location: RunLocation) -> None:
     one = session(location)
     with one.start(SAME_DATA), pytest.raises(RunConflict, match="another process"), session(location).start(SAME_DATA):
         pass
+
+
+def test_of_two_sessions_that_start_together_one_has_the_run(location: RunLocation) -> None:
+    first, second = (session(location, resume=False, seed=seed) for seed in (1, 2))
+    with first.start(SAME_DATA), pytest.raises(RunConflict), second.start(SAME_DATA):
+        pass
+    with pytest.raises(RunConflict, match="already holds a run"), second.start(SAME_DATA):
+        pass
+    assert Run(location.out).read_json(CONFIG)["options"]["seed"] == 1
+
+
+def test_study_of_other_data_is_refused(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/shared.db"
+    one, other = (session(RunLocation(tmp_path / parent / "run", storage=storage)) for parent in "ab")
+    with one.start(SAME_DATA):
+        one.study()
+    with (
+        other.start({"data_fingerprint": "5678"}),
+        pytest.raises(RunConflict, match="the data have changed since; use"),
+    ):
+        other.study()
+
+
+def test_password_of_the_storage_is_in_no_text_of_the_session(location: RunLocation) -> None:
+    assert "s3cret" not in repr(replace(location, storage="postgresql://user:s3cret@host/db"))

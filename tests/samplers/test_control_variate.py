@@ -30,7 +30,7 @@ from s2e.samplers.relaxation import (
     score,
     weights,
 )
-from s2e.samplers.relaxation_sampler import RelaxationSampler, Snapshot, _controlled_step
+from s2e.samplers.relaxation_sampler import RelaxationSampler, Snapshot, StateCache, states
 from s2e.schedules.fixed import coteaching
 from s2e.schedules.spaces import SPACES, CoteachingSpace, RBFSpace, S2ESpace, Space
 from s2e.seeds import derive
@@ -216,7 +216,7 @@ AT = landmarks(EPOCHS)
 
 @pytest.fixture(autouse=True)
 def _empty_cache() -> None:
-    _controlled_step.cache_clear()
+    states.clear()
 
 
 def coordinates(space: Space) -> dict[str, FloatDistribution]:
@@ -334,7 +334,7 @@ def test_theta_does_not_depend_on_the_seed() -> None:
     study = searched(S2ESpace(), 4)
     found = []
     for seed in (0, 1, 2**63 - 1):
-        _controlled_step.cache_clear()
+        states.clear()
         found.append(theta(study, 4, sampler(S2ESpace(), seed)))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
@@ -354,7 +354,7 @@ def test_virtual_draws_differ_between_generations() -> None:
 
 def test_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cached = searched(CoteachingSpace(), 5)
-    monkeypatch.setattr("s2e.samplers.relaxation_sampler._controlled_step", _controlled_step.__wrapped__)
+    monkeypatch.setattr(StateCache, "get", lambda *_: None)
     computed = searched(CoteachingSpace(), 5)
     assert [trial.params for trial in cached.trials] == [trial.params for trial in computed.trials]
 
@@ -380,7 +380,7 @@ def test_changed_value_of_an_earlier_generation_is_not_cached(changed: int) -> N
         other.add_trial(optuna.create_trial(value=value, params=trial.params, distributions=trial.distributions))
     after = theta(other, 4, sampler(CoteachingSpace()))
     assert np.abs(after - before).max() > 1e-6
-    _controlled_step.cache_clear()
+    states.clear()
     np.testing.assert_array_equal(theta(other, 4, sampler(CoteachingSpace())), after)
 
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from s2e.samplers.curve_model import LANDMARKS, PRIOR, CurveModel, _fit, landmarks
+from s2e.samplers.curve_model import LANDMARKS, PRIOR, CurveModel, _fit, _process, landmarks
 from s2e.samplers.gaussian_process import fit_hyperparameters
 from s2e.schedules.spaces import S2ESpace
 
@@ -170,13 +170,18 @@ def test_target_of_expected_improvement_includes_assumed_predictions():
 # Caching
 
 
+def clear_caches():
+    _fit.cache_clear()
+    _process.cache_clear()
+
+
 def test_equal_trials_are_fitted_once():
     curves, values, unseen = drawn_curves(20), score(drawn_curves(20)), drawn_curves(9, seed=1)
-    _fit.cache_clear()
+    clear_caches()
     first = CurveModel(curves, values).predict(unseen)
     cached = CurveModel(curves, values).predict(unseen)
-    assert (_fit.cache_info().misses, _fit.cache_info().hits) == (1, 1)
-    _fit.cache_clear()
+    assert (_process.cache_info().misses, _process.cache_info().hits, _fit.cache_info().misses) == (1, 1, 1)
+    clear_caches()
     refitted = CurveModel(curves, values).predict(unseen)
     np.testing.assert_array_equal(first, cached)
     np.testing.assert_array_equal(first, refitted)
@@ -198,7 +203,7 @@ def test_other_trials_are_fitted_again():
     changed = [(curves, values[::-1]), (curves[::-1], values), (curves[:10], values[:10]), (curves[:, :5], values)]
     for some, scores in changed:
         cached = CurveModel(some, scores).predict(unseen[:, : some.shape[1]])
-        _fit.cache_clear()
+        clear_caches()
         np.testing.assert_array_equal(CurveModel(some, scores).predict(unseen[:, : some.shape[1]]), cached)
 
 

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from s2e.errors import InvalidInput
 from s2e.samplers import CurveSampler, sampler_spec
-from s2e.samplers.curve_model import CurveModel, _fit, landmarks
+from s2e.samplers.curve_model import CurveModel, _fit, _process, landmarks
 from s2e.samplers.curve_sampler import (
     BEST_POINTS,
     MOVED_SHARE,
@@ -265,6 +265,7 @@ def test_studies_in_threads_ask_the_same_points_as_alone():
 
     alone = [searched(seed) for seed in range(4)]
     _fit.cache_clear()
+    _process.cache_clear()
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(searched, range(4)))
     np.testing.assert_array_equal(together, alone)

@@ -14,6 +14,7 @@ from s2e.samplers.gaussian_process import (
     GaussianProcess,
     Hyperparameters,
     Prior,
+    SparseGaussianProcess,
     fit_hyperparameters,
     kernel,
     negative_log_likelihood,
@@ -333,3 +334,29 @@ def test_equal_inputs_are_fitted(apart):
         np.testing.assert_allclose(np.exp(found[-1]), 1.0, rtol=0.2)
     else:
         np.testing.assert_allclose(found[-1], lowest)  # the smallest noise allowed
+
+
+@pytest.mark.parametrize(("count", "hyperparameters"), CASES)
+def test_sparse_process_is_exact_if_it_represents_all_inputs(count, hyperparameters):
+    inputs, values = observed(count, len(hyperparameters.lengths))
+    unseen, _ = observed(9, len(hyperparameters.lengths), seed=1)
+    exact = GaussianProcess(inputs, values, hyperparameters)
+    sparse = SparseGaussianProcess(inputs, values, inputs, hyperparameters)
+    for one, other in (
+        (exact, sparse),
+        (exact.assuming_predictions(unseen[:3]), sparse.assuming_predictions(unseen[:3])),
+    ):
+        np.testing.assert_allclose(other.mean(unseen), one.mean(unseen), atol=1e-4 * hyperparameters.scale)
+        for found, expected in zip(other.predict(unseen), one.predict(unseen), strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-4 * hyperparameters.scale)
+
+
+def test_sparse_process_is_certain_only_near_the_inputs_it_represents():
+    hyperparameters = Hyperparameters(1.0, np.ones(1), 0.1)
+    inputs = np.linspace(0, 10, 200)[:, None]
+    sparse = SparseGaussianProcess(inputs, np.sin(inputs[:, 0]), inputs[:100:4], hyperparameters)
+    mean, deviation = sparse.predict(np.array([[2.0], [9.0]]))
+    np.testing.assert_allclose(mean[0], np.sin(2.0), atol=0.02)
+    assert deviation[0] < 0.05
+    assert deviation[1] > 0.9
+    assert sparse.assuming_predictions(np.array([[9.0]])).predict(np.array([[9.0]]))[1] < 0.11

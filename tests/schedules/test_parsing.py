@@ -35,12 +35,12 @@ def test_file_with_other_content_is_refused(tmp_path: Path, content: str) -> Non
 
 
 def test_unreadable_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableData, match="No such file"):
+    with pytest.raises(UnreadableData, match="does not exist"):
         parse_schedule(str(tmp_path / "missing.json"), 3)
     broken = tmp_path / "broken.json"
     for content in (b'{"keep_rates": [1.0, ', b"\xff\xfe\x00"):
         broken.write_bytes(content)
-        with pytest.raises(UnreadableData, match="is not JSON"):
+        with pytest.raises(UnreadableData, match="could not be read"):
             parse_schedule(str(broken), 3)
 
 

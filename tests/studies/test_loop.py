@@ -19,7 +19,7 @@ from populations import call_before_search_training
 from s2e.engine.curves import LAST_EPOCHS, Curves
 from s2e.engine.task import VALIDATION, EpochFinished, Member
 from s2e.engine.training import train_population
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, TrainingDiverged
 from s2e.methods import Coteaching, JoCoR, Standard
 from s2e.seeds import derive
 from s2e.studies import (
@@ -225,11 +225,26 @@ def test_diverged_member_has_an_error_of_1_and_the_others_are_trained() -> None:
     assert not broken[found.trial]
 
 
-def test_search_whose_members_all_diverge_ends() -> None:
+def test_search_whose_members_all_diverge_ends_after_a_generation_with_advice() -> None:
     study = make_study()
-    found = search_schedule(make_task(), make_plan(learning_rate=1e35), study)
-    assert [trial.values for trial in study.trials] == [[1.0]] * (2 * K)
-    assert (found.validation_accuracy, found.trial, diverged_trials(study)) == (0, 0, 2 * K)
+    with pytest.raises(TrainingDiverged, match=f"all {K} trainings diverged.* lower the learning rate"):
+        search_schedule(make_task(), make_plan(learning_rate=1e35), study)
+    assert [trial.values for trial in study.trials] == [[1.0]] * K
+    assert diverged_trials(study) == K
+
+
+def test_generation_that_diverges_after_a_good_one_does_not_end_the_search() -> None:
+    study, plan = make_study(), make_plan()
+    search_schedule(make_task(), replace(plan, trials=K), study)
+    found = search_schedule(make_task(), replace(plan, learning_rate=1e35), study)
+    assert diverged_trials(study) == K
+    assert found.trial < K
+
+
+def test_diverging_search_does_not_end_another_one() -> None:
+    good, bad = Search(make_plan(), make_study()), Search(make_plan(learning_rate=1e35), make_study())
+    search_schedules(make_task(), [bad, good])
+    assert [diverged_trials(search.study) for search in (bad, good)] == [2 * K, 0]
 
 
 # Sampler objects

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
+from frequent_checkpoints import Killed as KilledWithinGeneration
+from frequent_checkpoints import every_epoch, kill_at
 from s2e.engine.curves import Curves
 from s2e.engine.task import VALIDATION, EpochFinished, Member, Task
 from s2e.engine.training import train_population
@@ -317,7 +319,14 @@ def test_complete_trial_equals_its_training_alone(searched: Searched) -> None:
     assert trial.values[0] == 1.0 - train_population(short_task(), [member]).curves.last(VALIDATION)[0]
 
 
+@pytest.fixture
+def _threads_for_small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let threads share a population however small its networks are."""
+    monkeypatch.setattr("s2e.engine.threads.FLOPS_PER_THREAD", 1.0)
+
+
 @pytest.mark.parametrize(("threads", "chunk"), [pytest.param(2, None, marks=pytest.mark.slow), (1, 3)])
+@pytest.mark.usefixtures("_threads_for_small_networks")
 def test_threads_and_chunks_stop_the_same_trials(threads: int, chunk: int | None, searched: Searched) -> None:
     study, epochs = make_study(), list[EpochFinished]()
     torch.set_num_threads(threads)
@@ -374,3 +383,21 @@ def test_killed_search_with_pruning_has_the_same_trials(tmp_path: Path, monkeypa
             continue
     assert trial_records(make_study(tmp_path / "study.db")) == trial_records(whole)
     assert tells == len(whole.trials)
+
+
+@pytest.mark.parametrize(("threads", "call"), [(1, 3), (1, 5), pytest.param(2, 9, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("_threads_for_small_networks")
+def test_search_resumed_within_a_generation_has_the_same_trials(
+    threads: int, call: int, searched: Searched, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan, path = hyperband_plan(7, epochs=SHORT), tmp_path / "study.db"
+    task = short_task(checkpoints=every_epoch(tmp_path / "checkpoints"))
+    torch.set_num_threads(threads)
+    try:
+        with pytest.raises(KilledWithinGeneration):
+            search_schedule(task, plan, make_study(path), on_epoch=kill_at(call))
+        search_schedule(task, plan, make_study(path))
+    finally:
+        torch.set_num_threads(1)
+    assert caplog.text.count("continuing") == threads
+    assert trial_records(make_study(path)) == trial_records(searched[0])

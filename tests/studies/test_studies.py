@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import optuna
 import pytest
 
 from s2e.errors import RunConflict
@@ -50,3 +51,14 @@ def test_copy_leaves_out_the_reports_of_running_trials() -> None:
     finished, running = copy_in_memory(study).trials
     assert (finished.intermediate_values, finished.system_attrs) == ({1: 0.3}, {"completed_rung_0": 0.3, "other": 1})
     assert (running.intermediate_values, running.system_attrs) == ({}, {"other": 1})
+
+
+def test_study_of_another_program_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    other = optuna.create_study(storage=url, study_name="search", direction="minimize")
+    open_study(url, "search", {"epochs": 6})  # without trials, it may be one that a killed process has created
+    foreign = optuna.create_study(storage=url, study_name="another")
+    foreign.tell(foreign.ask(), 0.5)
+    with pytest.raises(RunConflict, match="it has trials but no settings of s2e"):
+        open_study(url, "another", {"epochs": 6})
+    assert other.user_attrs == {"settings": {"epochs": 6}}

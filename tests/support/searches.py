@@ -84,10 +84,12 @@ def trial_points(study: optuna.Study) -> list[dict[str, float]]:
     return [trial.params for trial in study.get_trials(deepcopy=False)]
 
 
-def simulated_training(accuracy_of: Callable[[Member], np.ndarray]) -> Callable[[Sequence[Member], Stop], Curves]:
+def simulated_training(
+    accuracy_of: Callable[[Member], np.ndarray],
+) -> Callable[[Sequence[Member], Stop | None], Curves]:
     """Train nothing: each member has these accuracies (T,) until it is stopped."""
 
-    def train(members: Sequence[Member], stop: Stop) -> Curves:
+    def train(members: Sequence[Member], stop: Stop | None) -> Curves:
         accuracy = np.stack([accuracy_of(member) for member in members])  # (P, T)
         epochs = accuracy.shape[1]
         curves = Curves.empty(len(members), epochs, [VALIDATION])
@@ -95,7 +97,9 @@ def simulated_training(accuracy_of: Callable[[Member], np.ndarray]) -> Callable[
         for epoch in range(1, epochs + 1):
             curves.accuracy[VALIDATION][training, epoch - 1] = accuracy[training, epoch - 1]
             curves.epochs[training] = epoch
-            training[list(stop(EpochFinished(epoch, epochs, tuple(range(len(members))), len(members), curves)))] = False
+            if stop is not None:
+                finished = EpochFinished(epoch, epochs, tuple(range(len(members))), len(members), curves)
+                training[list(stop(finished))] = False
         return curves
 
     return train

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -56,5 +57,6 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert {entry.name for entry in one.iterdir()} == {entry.name for entry in other.iterdir()}
 
 
-def resume_message(path: Path) -> str:
-    return f"s2e: interrupted; continue with: s2e search --resume --out {path}"
+def resume_message(path: Path, by: signal.Signals = signal.SIGINT) -> str:
+    what = "s2e: interrupted" if by == signal.SIGINT else f"s2e: interrupted by {by.name}"
+    return f"{what}; continue with: s2e search --resume --out {path}"

@@ -24,11 +24,16 @@ from comparisons import (
     unknown_noise,
     without_figures,
 )
+from frequent_checkpoints import Killed as KilledInEpoch
+from frequent_checkpoints import in_every_run, kill_at
 from listeners import Log
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.methods import JoCoR, MentorNet
 from s2e.runs.directory import Run
+from s2e.runs.session import RunLocation
 from s2e.specs import CompareOptions
+from s2e.workflows.compare import compare
+from s2e.workflows.progress import Callbacks
 from small_runs import contents, file_names, result
 from small_tasks import blobs
 
@@ -94,7 +99,20 @@ def test_first_population_survives_the_second(never_killed: Run, data: str, tmp_
     killed(given, tmp_path / "run", 1)
     assert {method for _, method, _ in outcomes(Run(tmp_path / "run"))} == {"standard", "mentornet"}
     run, trainings = resumed(given, tmp_path / "run")
-    assert trainings.sizes == [4, 4, 2, 2, 4]  # the first estimates the matrices again
+    assert trainings.sizes == [4, 2, 2, 4]  # the transition matrices are stored too
+    assert_same_comparison(run, never_killed)
+
+
+def test_comparison_killed_within_populations_continues_there(
+    never_killed: Run, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_every_run(monkeypatch)
+    given, path = options(data, *METHODS, noises=NOISES), tmp_path / "run"
+    for session, call in enumerate([2, 4, 4]):  # in the first stage, in the second, in the search
+        with pytest.raises(KilledInEpoch):
+            compare(given, RunLocation(path), Callbacks(on_epoch=kill_at(call)), resume=session > 0)
+    run = compared(given, path, resume=True)
+    assert [record.args for record in caplog.records] == [(8, 1, EPOCHS), (4, 1, EPOCHS), (2, 1, EPOCHS)]
     assert_same_comparison(run, never_killed)
 
 

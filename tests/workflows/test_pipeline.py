@@ -20,7 +20,7 @@ from s2e.methods import METHODS, SEARCHABLE
 from s2e.networks.factories import default_network
 from s2e.runs.directory import Run
 from s2e.seeds import derive
-from s2e.specs import SearchSpec, TrainingSpec
+from s2e.specs import Execution, SearchSpec, TrainingSpec
 from s2e.studies import Search, SearchPlan, open_study
 from s2e.workflows.pipeline import (
     RELABELLED,
@@ -43,7 +43,7 @@ SEED = 5
 
 
 def a_task(**changes: Any) -> Task:
-    given = {"seed": SEED, "device": "cpu", **changes}
+    given = {"seed": SEED, "execution": Execution("cpu"), **changes}
     return build_task(TRAIN, {VALIDATION: VALID}, TRAINING, "coteaching", **given)
 
 
@@ -74,17 +74,17 @@ def test_network_is_the_given_one_or_the_default_for_the_data() -> None:
 def test_task_that_cannot_be_trained_is_refused() -> None:
     too_large = replace(TRAINING, batch_size=100_000)
     with pytest.raises(InvalidInput, match="`batch_size` must not exceed"):
-        build_task(TRAIN, {VALIDATION: VALID}, too_large, "coteaching", seed=0, device="cpu")
+        build_task(TRAIN, {VALIDATION: VALID}, too_large, "coteaching", seed=0, execution=Execution("cpu"))
 
 
 def test_only_methods_with_a_keep_rate_can_be_searched() -> None:
     for name in METHODS:
-        check_choices(TRAINING, name, "cpu")
+        check_choices(TRAINING, name, Execution("cpu"))
         if name in SEARCHABLE:
-            check_choices(TRAINING, name, "cpu", SEARCH)
+            check_choices(TRAINING, name, Execution("cpu"), SEARCH)
         else:
             with pytest.raises(InvalidInput, match=f"`method` must have a keep rate .* but got {name}"):
-                check_choices(TRAINING, name, "cpu", SEARCH)
+                check_choices(TRAINING, name, Execution("cpu"), SEARCH)
 
 
 @pytest.mark.parametrize("validation", ["clean", "noisy"])

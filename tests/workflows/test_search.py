@@ -138,9 +138,11 @@ def test_schedule_is_the_best_trial_decoded_and_can_be_trained_with(searched: Ru
 
 
 def fixed_options(run: Run) -> dict[str, Any]:
-    """Return the options that a study is opened with: those that may not change on resume."""
-    options = run.read_json(CONFIG)["options"]
-    return {name: value for name, value in options.items() if name not in SearchOptions.MUTABLE_ON_RESUME}
+    """Return the settings that a study is opened with: options that may not change on resume, and the data."""
+    config = run.read_json(CONFIG)
+    left_out = SearchOptions.MUTABLE_ON_RESUME | {"data"}
+    options = {name: value for name, value in config["options"].items() if name not in left_out}
+    return {**options, "data_fingerprint": config["data_fingerprint"]}
 
 
 def test_records_have_the_rows_and_labels_of_the_training_part(searched: Run, data: str) -> None:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from frequent_checkpoints import Killed, in_every_run, kill_at
 from listeners import Log
 from s2e.errors import InvalidInput
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
+from s2e.workflows.progress import Callbacks
 from s2e.workflows.train import train
 from small_runs import EPOCHS, file_names, result, save_clusters, train_options
 from small_tasks import TRANSITION, blobs
@@ -85,3 +87,21 @@ def test_all_problems_of_the_data_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"`batch_size` must not exceed.*every class must have.*empty"):
         train(train_options(str(tmp_path / "few.npz")), RunLocation(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_killed_training_resumes_where_it_was(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_every_run(monkeypatch)
+    whole = train(train_options(data), RunLocation(tmp_path / "whole"))
+    log, location = Log(), RunLocation(tmp_path / "run")
+    with pytest.raises(Killed):
+        train(train_options(data), location, Callbacks(on_epoch=kill_at(3)))
+    assert len(list(location.checkpoints.directory.iterdir())) == 1
+    run = train(train_options(data), location, log, resume=True)
+    assert [record.args for record in caplog.records] == [(1, 2, EPOCHS)]
+    assert [progress.epoch for progress in log.epochs] == list(range(1, EPOCHS + 1))
+    assert file_names(run) == file_names(whole)
+    for name in ("model.safetensors", "schedule.json"):
+        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+    np.testing.assert_equal(run.read_arrays("dynamics.npz"), whole.read_arrays("dynamics.npz"))

@@ -13,7 +13,7 @@ import numpy as np
 
 from s2e.data import LabelledData
 from s2e.engine import Task, Trained, predictions
-from s2e.errors import InvalidInput
+from s2e.errors import DIVERGED_ADVICE, InvalidInput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,11 +43,14 @@ def records_of(
         sums[name] = np.concatenate([array, np.zeros((*array.shape[:-1], more), dtype=array.dtype)], axis=-1)
     networks = [row for member in indices for row in range(sum(trained.networks_per_member))[trained.rows(member)]]
     state = {name: tensor[networks] for name, tensor in trained.state.items()}
-    predicted = [predictions(task, state, part.inputs)[..., : train.classes] for part in parts]
+    probabilities = np.empty((len(networks), len(train) + more, train.classes), dtype=np.float16)
+    predictions(task, state, train.inputs, out=probabilities[:, : len(train)])
+    if unseen is not None:
+        predictions(task, state, unseen.inputs, out=probabilities[:, len(train) :])
     return sums | {
         "rows": np.concatenate([part.rows for part in parts]),
         "labels": np.concatenate([part.labels for part in parts]),
-        "probabilities": np.concatenate(predicted, axis=1).astype(np.float16),  # (M, N, C)
+        "probabilities": probabilities,  # (M, N, C)
     }
 
 
@@ -114,11 +117,12 @@ class Evidence:
         if self.labels.dtype.kind != "i" or self.labels.min() < 0 or self.labels.max() >= self.classes:
             found = f"{self.labels.min()}..{self.labels.max()} of type {self.labels.dtype}"
             problems.append(f"`labels` must be integers in 0..{self.classes - 1}, but got {found}.")
-        sums = self.probabilities.sum(axis=2)  # (M, N)
-        if not ((self.probabilities >= 0).all() and (np.isfinite(sums) & (sums > 0)).all()):
+        with np.errstate(invalid="ignore", over="ignore"):  # of numbers that are refused below
+            sums = self.probabilities.sum(axis=2)  # (M, N)
+        if not (self.probabilities.min() >= 0 and (np.isfinite(sums) & (sums > 0)).all()):
             problems.append(
                 "`probabilities` must be finite, not negative, and not all zero for a sample, but some are not; "
-                "labels cannot be audited by networks that diverged."
+                f"labels cannot be audited by networks that diverged: {DIVERGED_ADVICE}."
             )
         if not ((self.kept >= 0) & (self.kept <= 1)).all():
             problems.append(f"`kept` must lie in [0, 1], but got {self.kept.min():g}..{self.kept.max():g}.")

@@ -39,6 +39,11 @@ There is one exception. Where most samples with the label k are believed to belo
 these labels are wrong or, far more often, the networks have not learnt the class: they were trained for too few epochs,
 or converged to a wrong class under noise that confuses two classes. Beliefs about labels k are then unreliable. The
 quality r becomes (1 + r)/2, which keeps the order of these labels but makes none of them an issue.
+
+With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
+each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
+label that occur. The number of iterations is small, too: T has more entries than there are samples, and most of them
+remain what they were at the start. With up to `MAX_CLASSES_IN_FULL` classes, all are candidates.
 """
 
 from __future__ import annotations
@@ -70,6 +75,21 @@ _TOLERANCE = 1e-6
 
 _MAX_ITERATIONS = 1000
 
+MAX_CLASSES_IN_FULL = 128
+"""Largest number of classes of which all are candidates of every sample."""
+
+CANDIDATES_OF_MANY, ITERATIONS_OF_MANY = 32, 30
+"""L, and the largest number of iterations, with more classes."""
+
+MAX_TRANSITION_CLASSES = 2000
+"""Largest number of classes for which the transition matrix is returned, 32 MB."""
+
+_ROUNDING = 1e-9
+"""Relative difference up to which two sums over many samples count as equal."""
+
+_CHUNK = 2**24
+"""Numbers of an (N, C) array that are computed at a time."""
+
 _TEMPERATURES = (1 / 32, 8.0)
 """Bounds of τ: at the lower one odds of 1.25 become 1000, at the upper one odds of 1000 become 2.4."""
 
@@ -85,7 +105,8 @@ class LabelAudit:
         threshold: labels whose quality is below it are issues.
         issues: (N,) bool, labels that are more likely wrong than correct.
         noise_rate: estimated share of wrong labels, among those of classes that are not doubtful.
-        transition: (C, C) estimated probability that a sample of class j (row) was given the label k (column).
+        transition: (C, C) estimated probability that a sample of class j (row) was given the label k (column); empty,
+            (0, 0), with more than `MAX_TRANSITION_CLASSES` classes.
         doubtful: (C,) bool, classes that the networks probably have not learnt: samples with this label are more often
             believed to belong to one certain other class. None of these labels is an issue.
         temperature: τ; below 1 the networks were underconfident, above 1 overconfident.
@@ -111,41 +132,126 @@ def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit
     """
     if temperature is not None and not 0 < temperature < np.inf:
         raise InvalidInput(f"`temperature` must be positive and finite, but got {temperature}.")
-    labels, each = evidence.labels, np.arange(len(evidence.labels))
-    belief = _belief(evidence)
+    labels = evidence.labels
+    beliefs = _Beliefs.of(evidence)
     if temperature is None:
-        temperature = _most_likely_temperature(belief, labels, evidence.kept)
-    posterior, joint = _posterior(_tempered(belief, temperature), labels, evidence.kept)
-    doubtful = joint.max(axis=0) > joint.diagonal()  # (C,)
+        temperature = _most_likely_temperature(beliefs, evidence.kept)
+    belief = _tempered(beliefs.belief, temperature)
+    posterior, joint = _posterior(belief, beliefs.pairs, evidence.kept)
+    doubtful = beliefs.pairs.is_confused(joint)  # (C,)
     excluded = doubtful[labels]  # (N,)
-    quality = posterior[each, labels]
-    counted = quality if excluded.all() else quality[~excluded]
-    quality = np.where(excluded, (1 + quality) / 2, quality)
+    of_given = (posterior * beliefs.is_given).sum(axis=1)
+    counted = of_given if excluded.all() else of_given[~excluded]
+    quality = np.where(excluded, (1 + of_given) / 2, of_given)
     issues = quality < THRESHOLD
-    others = posterior.copy()
-    others[each, labels] = -1.0
-    suggested = np.where(issues, others.argmax(axis=1), labels)
+    other = np.where(beliefs.is_given, -1.0, posterior).argmax(axis=1)[:, None]  # (N, 1)
+    suggested = np.where(issues, np.take_along_axis(beliefs.candidates, other, axis=1)[:, 0], labels)
     return LabelAudit(
         quality=quality,
         suggested=suggested,
-        probability=posterior[each, suggested],
+        probability=np.where(issues, np.take_along_axis(posterior, other, axis=1)[:, 0], of_given),
         threshold=THRESHOLD,
         issues=issues,
         noise_rate=float(1 - counted.mean()),
-        transition=_transition(joint),
+        transition=beliefs.pairs.matrix(joint),
         doubtful=doubtful,
         temperature=temperature,
     )
 
 
-def _belief(evidence: Evidence) -> Floats:
-    """Return b, (N, C), rows sum to 1."""
-    labels, each = evidence.labels, np.arange(len(evidence.labels))
-    final = evidence.probabilities.mean(axis=0, dtype=np.float64)  # (N, C)
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """The Q pairs (j, k) of a class and a label that occur: j is a candidate of a sample with the label k.
+
+    Attributes:
+        row, column: (Q,) j and k.
+        index: (N, L) pair of each candidate.
+        classes: C.
+    """
+
+    row: Labels
+    column: Labels
+    index: Labels
+    classes: int
+
+    @classmethod
+    def of(cls, candidates: Labels, labels: Labels, classes: int) -> _Pairs:
+        keys, index = np.unique(candidates * classes + labels[:, None], return_inverse=True)
+        return cls(keys // classes, keys % classes, index.reshape(candidates.shape), classes)
+
+    def counts(self, posterior: Floats) -> Floats:
+        """Return the expected number of samples of class j with the label k, (Q,)."""
+        return np.bincount(self.index.ravel(), posterior.ravel(), len(self.row)).astype(np.float64, copy=False)
+
+    def transition(self, joint: Floats) -> Floats:
+        """Return T, (Q,), from expected counts and one correctly labelled pseudo-sample of each class."""
+        total = 1 + np.bincount(self.row, joint, self.classes)  # (C,)
+        return np.asarray((joint + (self.row == self.column)) / total[self.row])
+
+    def matrix(self, joint: Floats) -> Floats:
+        """Return T, (C, C); empty if there are too many classes."""
+        if self.classes > MAX_TRANSITION_CLASSES:
+            return np.zeros((0, 0))
+        counts = np.eye(self.classes)
+        counts[self.row, self.column] += joint
+        return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+    def is_confused(self, joint: Floats) -> NDArray[np.bool_]:
+        """Return the labels whose samples are expected to belong more often to one certain other class, (C,)."""
+        same = self.row == self.column
+        own = np.bincount(self.column[same], joint[same], self.classes)  # (C,)
+        largest = np.zeros(self.classes)
+        np.maximum.at(largest, self.column, joint)
+        return np.asarray(largest > (1 + _ROUNDING) * own)
+
+
+@dataclass(frozen=True, eq=False)
+class _Beliefs:
+    """Beliefs of all samples.
+
+    Attributes:
+        candidates: (N, L) classes, increasing, among them the given label.
+        belief: (N, L) b, rows sum to 1.
+        is_given: (N, L) whether the candidate is the given label.
+        pairs: the pairs of a candidate and the given label.
+    """
+
+    candidates: Labels
+    belief: Floats
+    is_given: NDArray[np.bool_]
+    pairs: _Pairs
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> _Beliefs:
+        rows = max(1, _CHUNK // evidence.classes)
+        chunks = [slice(first, first + rows) for first in range(0, len(evidence.labels), rows)]
+        parts = [_candidates(_belief(evidence, chunk), evidence.labels[chunk]) for chunk in chunks]
+        candidates, belief = (np.concatenate(each) for each in zip(*parts, strict=True))
+        pairs = _Pairs.of(candidates, evidence.labels, evidence.classes)
+        return cls(candidates, belief, candidates == evidence.labels[:, None], pairs)
+
+
+def _candidates(belief: Floats, labels: Labels) -> tuple[Labels, Floats]:
+    """Return the candidates of samples and the beliefs in them, (n, L) each, from beliefs (n, C)."""
+    samples, classes = belief.shape
+    if classes <= MAX_CLASSES_IN_FULL:
+        return np.tile(np.arange(classes), (samples, 1)), belief
+    ranked = belief.copy()
+    ranked[np.arange(samples), labels] = np.inf
+    chosen = np.sort(np.argpartition(-ranked, CANDIDATES_OF_MANY - 1, axis=1)[:, :CANDIDATES_OF_MANY], axis=1)
+    of_chosen = np.take_along_axis(belief, chosen, axis=1)
+    return chosen, of_chosen / of_chosen.sum(axis=1, keepdims=True)
+
+
+def _belief(evidence: Evidence, rows: slice) -> Floats:
+    """Return b of some samples, (n, C), rows sum to 1."""
+    labels = evidence.labels[rows]
+    each = np.arange(len(labels))
+    final = evidence.probabilities[:, rows].mean(axis=0, dtype=np.float64)  # (n, C)
     final /= final.sum(axis=1, keepdims=True)
-    odds = _pooled_log_odds(evidence.loss, final[each, labels])  # (N,)
+    odds = _pooled_log_odds(evidence.loss[:, rows], final[each, labels])  # (n,)
     final[each, labels] = 0.0
-    rest = final.sum(axis=1, keepdims=True)  # (N, 1)
+    rest = final.sum(axis=1, keepdims=True)  # (n, 1)
     shares = np.divide(final, rest, out=np.full(final.shape, 1 / (evidence.classes - 1)), where=rest > 0)
     belief = expit(-odds)[:, None] * shares
     belief[each, labels] = expit(odds)
@@ -170,41 +276,35 @@ def _pooled_log_odds(loss: Floats, final: Floats) -> Floats:
 
 
 def _tempered(belief: Floats, temperature: float) -> Floats:
-    """Return b^(1/τ), (N, C), rows normalised."""
+    """Return b^(1/τ), (N, L), rows normalised."""
     with np.errstate(divide="ignore"):
         return np.asarray(softmax(np.log(belief) / temperature, axis=1))
 
 
-def _most_likely_temperature(belief: Floats, labels: Labels, kept: Floats) -> float:
+def _most_likely_temperature(beliefs: _Beliefs, kept: Floats) -> float:
     """Return the τ that maximises Σ_i ln Σ_j b_ij T_jy, where T depends on τ; optimised on a logarithmic scale."""
+    pairs = beliefs.pairs
 
     def negative_log_likelihood(log_temperature: float) -> float:
-        tempered = _tempered(belief, float(np.exp(log_temperature)))
-        _, joint = _posterior(tempered, labels, kept)
-        return float(-np.log((tempered * _transition(joint).T[labels]).sum(axis=1)).sum())
+        tempered = _tempered(beliefs.belief, float(np.exp(log_temperature)))
+        _, joint = _posterior(tempered, pairs, kept)
+        return float(-np.log((tempered * pairs.transition(joint)[pairs.index]).sum(axis=1)).sum())
 
     bounds = np.log(_TEMPERATURES)
     found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.01})
     return float(np.exp(found.x))
 
 
-def _posterior(belief: Floats, labels: Labels, kept: Floats) -> tuple[Floats, Floats]:
-    """Return r, (N, C), and the expected number of samples of each class (row) with each label (column), (C, C)."""
-    classes = belief.shape[1]
-    given = np.eye(classes)[labels]  # (N, C), one-hot
+def _posterior(belief: Floats, pairs: _Pairs, kept: Floats) -> tuple[Floats, Floats]:
+    """Return r, (N, L), and the expected number of samples of each pair of a class and a label, (Q,)."""
     weight = (1 - kept)[:, None]  # (N, 1), of the given label as independent evidence
-    transition = (np.eye(classes) + 1 / classes) / 2  # half the labels correct, half drawn from all classes
-    for _ in range(_MAX_ITERATIONS):
-        posterior = belief * transition.T[labels] ** weight
+    # Half the labels are correct, half are drawn from all classes.
+    transition = ((pairs.row == pairs.column) + 1 / pairs.classes) / 2
+    for _ in range(_MAX_ITERATIONS if pairs.classes <= MAX_CLASSES_IN_FULL else ITERATIONS_OF_MANY):
+        posterior = belief * transition[pairs.index] ** weight
         posterior /= posterior.sum(axis=1, keepdims=True)
-        joint = posterior.T @ given  # (C, C)
-        before, transition = transition, _transition(joint)
+        joint = pairs.counts(posterior)
+        before, transition = transition, pairs.transition(joint)
         if np.abs(transition - before).max() < _TOLERANCE:
             break
     return posterior, joint
-
-
-def _transition(joint: Floats) -> Floats:
-    """Return T, (C, C), from expected counts and one correctly labelled pseudo-sample of each class."""
-    counts = joint + np.eye(len(joint))
-    return np.asarray(counts / counts.sum(axis=1, keepdims=True))

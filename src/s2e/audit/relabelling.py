@@ -4,7 +4,8 @@ Agreement with noisy labels ranks two classifiers correctly if the noise is symm
 share ρ of wrong labels among two classes, a difference of δ in accuracy shows as (1 − 2ρ) δ, while its standard error
 stays the same. Therefore a population of Co-teaching pairs is trained first, with noise rates from low to high. For
 every held-out sample, their predictions and the given label are two independent pieces of evidence. An audit of all
-samples combines them, and a label that is probably wrong is replaced by the most probable other one.
+samples combines them, and a label that is probably wrong is replaced by the most probable other one. Pairs whose
+training diverged are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from s2e import schedules
 from s2e.audit.evidence import Evidence, records_of
 from s2e.audit.label_model import audit
 from s2e.engine import VALIDATION, EpochFinished, Member, Task, train_population
+from s2e.errors import TrainingDiverged
 from s2e.methods import Coteaching
 from s2e.seeds import derive
 
@@ -47,7 +49,10 @@ def relabelled_validation(
         for index, rate in enumerate(ASSUMED_NOISE_RATES)
     ]
     trained = train_population(task, members, on_epoch=on_epoch)
-    evidence = Evidence.from_records(records_of(task, trained, range(len(members)), task.evaluate[VALIDATION]))
+    usable = np.flatnonzero(~trained.curves.diverged).tolist()
+    if not usable:
+        raise TrainingDiverged(len(members))
+    evidence = Evidence.from_records(records_of(task, trained, usable, task.evaluate[VALIDATION]))
     return audit(evidence).suggested[len(task.train) :]
 
 

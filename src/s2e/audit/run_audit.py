@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from s2e.audit.evidence import Evidence
 from s2e.audit.label_model import LabelAudit, audit
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
-from s2e.runs import CONFIG, Run, csv_text, read_classifier
+from s2e.runs import Run, all_options, csv_text, read_classifier, read_configuration
 
 RECORDS = "dynamics.npz"
 ISSUES, SUMMARY = "label_issues.csv", "audit.json"
@@ -77,13 +79,45 @@ def audit_run(run: Run) -> AuditedRun:
     if "probabilities" not in records:
         reason = "records of an older version" if records else "no records of a finished search or training"
         raise UnreadableData(f"{str(run.path)!r} holds {reason}, so its labels cannot be audited.")
+    _check_records(records, run.path / RECORDS)
     evidence = Evidence.from_records(records)
-    if run.read_json(CONFIG)["options"]["method"] == ForwardCorrection.name:
+    if all_options(run, read_configuration(run)).get("method") == ForwardCorrection.name:
         # Its losses are those of the corrected predictions, not of the given labels.
         evidence = replace(evidence, loss=np.full_like(evidence.loss, np.nan))
-    rows = records["rows"]
+    rows, class_names = records["rows"], read_classifier(run).class_names
+    if len(class_names) != evidence.classes:
+        raise UnreadableData(
+            f"{str(run.path)!r} is damaged: its records are of {evidence.classes} classes, but its classifier is of "
+            f"{len(class_names)}."
+        )
     ids = records["ids"].tolist() if "ids" in records else [str(row) for row in rows.tolist()]
-    return AuditedRun(ids, rows, evidence.labels, read_classifier(run).class_names, audit(evidence))
+    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence))
+
+
+def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
+    """Raise unless all records are there, with the types and shapes that `records_of` gives them."""
+    samples = records["probabilities"].shape[1] if records["probabilities"].ndim == 3 else -1
+    intervals = len(records["seen"]) if "seen" in records and records["seen"].ndim else -1
+    expected = {
+        "probabilities": ("f", records["probabilities"].shape if samples > 0 else ("M", "N", "C")),
+        "seen": ("iu", (intervals, samples)),
+        "kept": ("iuf", (samples,)),
+        "loss": ("f", (intervals, samples)),
+        "rows": ("i", (samples,)),
+        "labels": ("i", (samples,)),
+        **({"ids": ("U", (samples,))} if "ids" in records else {}),
+    }
+    for name, (kinds, shape) in expected.items():
+        if name not in records:
+            raise UnreadableData(f"{str(path)!r} is damaged: `{name}` is missing.")
+        array = records[name]
+        if array.dtype.kind not in kinds or array.shape != shape:
+            raise UnreadableData(
+                f"{str(path)!r} is damaged: `{name}` must have the shape ({', '.join(map(str, shape))}), but got "
+                f"{array.dtype} of shape {array.shape}."
+            )
+        if array.dtype.kind in "iu" and array.size and array.min() < 0:
+            raise UnreadableData(f"{str(path)!r} is damaged: `{name}` must not be negative, but got {array.min()}.")
 
 
 def write_audit(run: Run, audited: AuditedRun) -> None:

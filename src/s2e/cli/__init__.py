@@ -9,7 +9,7 @@ import typer
 from s2e._version import __version__
 from s2e.cli import audit, datasets, predict, report, reproduce, workflow_commands
 from s2e.cli.terminal import out
-from s2e.interrupts import end_on_ctrl_c, ignore_ctrl_c
+from s2e.interrupts import end_on_signals, ignore_ctrl_c
 
 app = typer.Typer(
     name="s2e",
@@ -40,7 +40,7 @@ app.add_typer(reproduce.app)
 
 def main() -> None:
     """Run the command line as a program."""
-    end_on_ctrl_c()
+    end_on_signals()
     try:
         app(prog_name="s2e")
     finally:

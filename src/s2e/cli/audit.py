@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from s2e.cli.options import Debug, Json
-from s2e.cli.terminal import out, reporting
+from s2e.cli.terminal import out, reporting, say
 
 SHOWN = 10
 """Rows printed in each table; the file has all."""
@@ -36,4 +36,4 @@ def audit(
             return
         for table in audit_tables(summary, audited.table(), SHOWN):
             out.print(table)
-        typer.echo(f"all labels: {run / ISSUES}")
+        say(f"all labels: {run / ISSUES}")

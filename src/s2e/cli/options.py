@@ -10,10 +10,23 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from s2e.specs import leaves
+from s2e.specs import DEVICE_HELP, EXECUTOR_HELP, LOCAL, RAY_ADDRESS_HELP, leaves
 
 RUN_PANEL = "Run"
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …, or auto", rich_help_panel=RUN_PANEL)]
+Device = Annotated[str, typer.Option(help=DEVICE_HELP, rich_help_panel=RUN_PANEL)]
+Executor = Annotated[str, typer.Option(help=EXECUTOR_HELP, rich_help_panel=RUN_PANEL)]
+RayAddress = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help=RAY_ADDRESS_HELP, metavar="ADDRESS", rich_help_panel=RUN_PANEL),
+]
+Memory = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        help="Memory of the device that a population may use, such as 2G or 500M; larger ones are trained in parts",
+        metavar="BYTES",
+        rich_help_panel=RUN_PANEL,
+    ),
+]
 DataRoot = Annotated[
     Path, typer.Option(help="Directory of the data sets, also of downloads", rich_help_panel=RUN_PANEL)
 ]
@@ -24,6 +37,16 @@ Out = Annotated[
 Storage = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(help="URL of the study; in the run directory when not given", rich_help_panel=RUN_PANEL),
+]
+StudyName = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--study",
+        help="Name of the study at --storage, equal for all processes that share it; the last part of --out when not "
+        "given",
+        metavar="NAME",
+        rich_help_panel=RUN_PANEL,
+    ),
 ]
 Resume = Annotated[
     bool,
@@ -39,8 +62,12 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn
 
 RUNNING: dict[str, tuple[Any, Any]] = {
     "device": (Device, "auto"),
+    "executor": (Executor, LOCAL),
+    "ray_address": (RayAddress, None),
+    "memory": (Memory, None),
     "data_root": (DataRoot, Path("data")),
     "storage": (Storage, None),
+    "study_name": (StudyName, None),
     "out": (Out, None),
     "resume": (Resume, False),
     "as_json": (Json, False),

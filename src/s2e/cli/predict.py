@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from s2e.cli.options import Debug
-from s2e.cli.terminal import check_output, reporting, write_output
+from s2e.cli.terminal import check_output, err, reporting, say, write_output
+from s2e.errors import listed
 
 
 def predict(
@@ -28,7 +29,13 @@ def predict(
         check_output("output", output)
         found = predicted(Run.open(run), data)
         write_output("output", output, found.table())
-        counts = Counter(found.predicted).most_common()
-        shown = ", ".join(f"{name} {count}" for name, count in counts[:10])
-        typer.echo(f"{len(found.ids)} samples: {shown}{' …' if len(counts) > 10 else ''}")
-        typer.echo(f"predictions: {output}")
+        counts = Counter(name for name, has in zip(found.predicted, found.has_prediction, strict=True) if has)
+        shown = ", ".join(f"{name} {count}" for name, count in counts.most_common(10))
+        say(f"{len(found.ids)} samples: {shown}{' …' if len(counts) > 10 else ''}")
+        if missing := found.without_prediction:
+            err.print(
+                f"{len(missing)} of {len(found.ids)} samples have no prediction, because their inputs or the outputs "
+                f"of the classifier are not finite: {listed(missing)}",
+                markup=False,
+            )
+        say(f"predictions: {output}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from s2e.cli.options import Debug
-from s2e.cli.terminal import reporting
+from s2e.cli.terminal import reporting, say
 
 NAME = "report.html"
 """File name of the page in a run directory."""
@@ -38,5 +38,5 @@ def report(
         where = out or opened[0].path / NAME
         write_report(page, where)
         for summary in page.summaries:
-            typer.echo(summary)
-        typer.echo(f"report: {where}")
+            say(summary)
+        say(f"report: {where}")

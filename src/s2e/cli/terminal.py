@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.segment import Segment
 
-from s2e.errors import InvalidInput, S2EError
+from s2e.atomic_write import replace_output
+from s2e.cli.environment_faults import environment_fault
+from s2e.errors import InvalidInput, S2EError, StorageUnavailable
 from s2e.interrupts import INTERRUPTED, last_line
 
 if TYPE_CHECKING:
@@ -21,41 +26,98 @@ if TYPE_CHECKING:
 
     from s2e.runs import Run
 
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-
 END_OF_BAR = "\x1b[?25h\n"
 """Ends the line of a bar, and shows the cursor, which a bar hides."""
 
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that control a terminal or the direction of text, and bytes of file names that are not UTF-8."""
+
+
+def printable(text: str) -> str:
+    """Return a text with control characters written as \\x1b, so that names in data cannot control a terminal."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class PrintableOnly(RenderHook):
+    """Applies `printable` to all that a console prints, except line breaks and what the console itself adds."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return each of them with printable text only."""
+        return [_Printable(renderable) for renderable in renderables]
+
+
+class _Printable:
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self._renderable, options):
+            yield Segment(text if control else "\n".join(map(printable, text.split("\n"))), style, control)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Writes log messages without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message, with a traceback if it has one."""
+        return "\n".join(map(printable, super().format(record).split("\n")))
+
+
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+for _console in (out, err):
+    _console.push_render_hook(PrintableOnly())
+
+_resumable: ContextVar[tuple[str, Path] | None] = ContextVar("_resumable", default=None)
+"""The command and its run directory, if it can be resumed."""
+
 
 @contextmanager
-def reporting(debug: bool, resumable: tuple[str, Path] | None = None) -> Iterator[None]:
-    """Turn errors into one line and an exit code: 2 for bad input, 130 after an interruption.
+def reporting(debug: bool) -> Iterator[None]:
+    """Turn errors into one line and an exit code: 2 for bad input, 1 for faults of the environment.
 
     Args:
         debug: raise errors, for a traceback.
-        resumable: the command and its run directory, if it can be resumed.
     """
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    last_line.set(lambda: f"{END_OF_BAR if err.is_terminal else ''}{interrupted(resumable)}")
+    _log_printable_lines()
+    _resumable.set(None)
+    last_line.set(lambda what: f"{END_OF_BAR if err.is_terminal else ''}{what}{how_to_continue()}")
     try:
         yield
-    except S2EError as problem:
-        if debug:
-            raise
-        err.print(f"s2e: {problem}", markup=False)
-        raise typer.Exit(2) from problem
     except KeyboardInterrupt:  # only if another program runs `app`: `main` handles Ctrl-C itself
-        err.print(interrupted(resumable), markup=False)
+        err.print(f"{INTERRUPTED}{how_to_continue()}", markup=False)
         raise typer.Exit(130) from None
+    except Exception as problem:
+        refused = isinstance(problem, S2EError) and not isinstance(problem, StorageUnavailable)
+        message = str(problem) if isinstance(problem, S2EError) else environment_fault(problem)
+        if debug or message is None:
+            raise
+        err.print(f"s2e: {printable(message)}{'' if refused else how_to_continue()}", markup=False)
+        raise typer.Exit(2 if refused else 1) from problem
 
 
-def interrupted(resumable: tuple[str, Path] | None) -> str:
-    """Return the line to print after Ctrl-C, with how to continue."""
-    if resumable is None or not (resumable[1] / "config.json").exists():
-        return INTERRUPTED
-    command, path = resumable
-    return f"{INTERRUPTED}; continue with: s2e {command} --resume --out {shlex.quote(str(path))}"
+def resumable(command: str, path: Path) -> None:
+    """Let the line after an interruption or a fault say how to continue a run."""
+    _resumable.set((command, path))
+
+
+def how_to_continue() -> str:
+    """Return the end of a line with how to continue the run; empty if there is none yet."""
+    match _resumable.get():
+        case command, path if (path / "config.json").exists():
+            return f"; continue with: s2e {command} --resume --out {printable(shlex.quote(str(path)))}"
+    return ""
+
+
+def _log_printable_lines() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+
+def say(text: str) -> None:
+    """Print a line of results."""
+    typer.echo(printable(text))
 
 
 def show(run: Run, tables: Callable[[Mapping[str, Any]], list[Table]], *, as_json: bool) -> None:
@@ -66,7 +128,7 @@ def show(run: Run, tables: Callable[[Mapping[str, Any]], list[Table]], *, as_jso
         return
     for table in tables(result):
         out.print(table)
-    typer.echo(f"run: {run.path}")
+    say(f"run: {run.path}")
 
 
 def check_output(option: str, path: Path) -> None:
@@ -76,9 +138,9 @@ def check_output(option: str, path: Path) -> None:
 
 
 def write_output(option: str, path: Path, text: str) -> None:
-    """Write the file that an option names."""
+    """Write the file that an option names; after an error, an old file is unchanged."""
     try:
-        path.write_text(text, encoding="utf-8")
+        replace_output(path, text.encode(errors="backslashreplace"))  # file names may not be UTF-8
     except OSError as problem:
         raise InvalidInput(
             f"`{option}` must be a writable file, but {str(path)!r} is not: {problem.strerror}."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,16 @@ from typing import Any
 import typer
 
 from s2e.cli.options import RUNNING, signature, values
-from s2e.cli.terminal import err, quieten_optuna, reporting, show
+from s2e.cli.terminal import err, quieten_optuna, reporting, resumable, show
 from s2e.errors import InvalidInput
-from s2e.specs import CompareOptions, SearchOptions, TrainOptions, assemble
+from s2e.interrupts import cleaned_up_by
+from s2e.specs import RAY, CompareOptions, SearchOptions, TrainOptions, assemble, to_bytes
 
-RESUMABLE = ("device", "data_root", "out", "resume", "as_json", "debug")
+RESUMABLE = ("device", "executor", "ray_address", "memory", "data_root", "out", "resume", "as_json", "debug")
 """Options of a command whose run can be resumed."""
+
+LONGEST_NAME = 40
+"""Characters of the name of a run that come from its data: a file system allows 255 bytes."""
 
 
 def workflow_command(
@@ -26,7 +32,7 @@ def workflow_command(
     workflow: str,
     about: str,
     *,
-    running: tuple[str, ...] = (*RESUMABLE, "storage"),
+    running: tuple[str, ...] = (*RESUMABLE, "storage", "study_name"),
     tables: str = "s2e.cli.tables:run_tables",
 ) -> Callable[..., None]:
     """Return a command that runs a workflow: its options are the fields of a dataclass, nested ones included.
@@ -42,27 +48,30 @@ def workflow_command(
     ordered = tuple(name for name in RUNNING if name in running)
 
     def run_command(**given: Any) -> None:
-        context, out, resume = given["context"], given["out"], given.get("resume", False)
-        directory = out or new_directory(command.split()[-1], given.get("data") or given.get("on") or "")
-        with reporting(given["debug"], resumable=(command, directory) if "resume" in running else None):
-            from s2e.runs import RunLocation, stored_options
+        with reporting(given["debug"]), _directory(command, given) as directory:
+            if "resume" in running:
+                resumable(command, directory)
+            from s2e.runs import Run, RunLocation, stored_options
             from s2e.workflows.progress import progress
 
             quieten_optuna()
+            context, resume = given["context"], given.get("resume", False)
             chosen = values(options, given)
             location = {"root": given["data_root"], "device": given["device"], "storage": given.get("storage")}
-            if resume:
-                if out is None:
-                    raise InvalidInput(
-                        "`resume` must be used with --out and the directory of the run, but got no --out."
-                    )
-                stored, before = stored_options(out, command, frozenset(chosen))
+            location |= {name: given[name] for name in ("executor", "ray_address")}
+            if resume and (Run(directory).exists or _lacks_data(given)):
+                stored, before = stored_options(directory, command, frozenset(chosen))
                 chosen |= {**stored, **_explicit(context, chosen)}
-                location = {**before, **_explicit(context, location)}
+                explicit = _explicit(context, location)
+                location = {**before, **explicit}
+                if location["executor"] != RAY and "ray_address" not in explicit:
+                    location["ray_address"] = None  # of a session that used Ray
             made: Any = assemble(options, chosen)
+            memory = to_bytes("memory", given["memory"])
             with progress(err) as listener:
                 resuming = {"resume": resume} if "resume" in running else {}
-                run = _imported(workflow)(made, RunLocation(directory, **location), listener, **resuming)
+                own: dict[str, Any] = {"memory": memory, "study_name": given.get("study_name")}
+                run = _imported(workflow)(made, RunLocation(directory, **location, **own), listener, **resuming)
             show(run, _imported(tables), as_json=given["as_json"])
 
     run_command.__name__ = command.split()[-1]
@@ -78,11 +87,51 @@ def _imported(name: str) -> Any:
     return getattr(import_module(module), function)
 
 
-def new_directory(command: str, data: str) -> Path:
-    """Return a directory under runs/ that does not exist yet."""
-    name = f"{command}-{Path(data.partition(':')[0]).stem or 'data'}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = (Path("runs") / (name if count == 1 else f"{name}-{count}") for count in itertools.count(1))
-    return next(path for path in names if not path.exists())
+@contextmanager
+def _directory(command: str, given: Mapping[str, Any]) -> Iterator[Path]:
+    """Return the directory of the run: the given one, or a new one, which is removed again if it stays empty."""
+    if given["out"] is not None:
+        yield given["out"]
+        return
+    if given.get("resume"):
+        raise InvalidInput("`resume` must be used with --out and the directory of the run, but got no --out.")
+    runs = Path("runs")
+    first = not runs.exists()
+    directory = new_directory(runs, command.split()[-1], given.get("data") or given.get("on") or "")
+
+    def remove_if_empty() -> None:
+        with suppress(OSError):
+            directory.rmdir()
+            if first:
+                runs.rmdir()
+
+    with cleaned_up_by(remove_if_empty):
+        yield directory
+
+
+def new_directory(runs: Path, command: str, data: str) -> Path:
+    """Make a directory for a run; no other process gets the same one."""
+    stem = re.sub(r"[^\w.-]+", "-", Path(data.partition(":")[0]).stem)[:LONGEST_NAME] or "data"
+    name = f"{command}-{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for count in itertools.count(1):
+        path = runs / (name if count == 1 else f"{name}-{count}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            if not runs.is_dir():
+                raise InvalidInput(f"{str(runs)!r} must be a directory for runs, but is a file; give --out.") from None
+        except OSError as problem:
+            raise InvalidInput(
+                f"`out` must be given where no directory can be made: {problem.strerror}: {str(path)!r}."
+            ) from None
+        else:
+            return path
+    raise AssertionError  # there is always another name
+
+
+def _lacks_data(given: Mapping[str, Any]) -> bool:
+    """Return whether a command needs data that are not given, because it continues a run."""
+    return "data" in given and not given["data"]
 
 
 def _explicit(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +152,7 @@ train = workflow_command(
     TrainOptions,
     "s2e.workflows.train:train",
     "Train one method with a given schedule, test it once.",
-    running=("device", "data_root", "out", "as_json", "debug"),
+    running=RESUMABLE,
 )
 compare = workflow_command(
     "compare",

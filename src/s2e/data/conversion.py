@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2e.data.host_memory import available_memory, in_gib
 from s2e.data.samples import LabelledData
 from s2e.errors import InvalidInput
+from s2e.files.memory import available_memory, in_gib
 
 if TYPE_CHECKING:
     from s2e.data.samples import Array

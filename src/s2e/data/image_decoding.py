@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
-from s2e.data.host_memory import available_memory, in_gib
-from s2e.errors import InvalidInput, UnreadableData, listed
+from s2e.errors import InvalidInput, UnreadableData, first_line, listed
+from s2e.files.memory import available_memory, in_gib
+from s2e.files.regular import open_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,6 +53,10 @@ UPRIGHT |= {7: "TRANSVERSE", 8: "ROTATE_90"}
 """Transposition that turns an image upright, by its EXIF orientation."""
 
 THREADS = min(4, os.cpu_count() or 1)
+LARGEST = 2**25
+"""Number of pixels above which images are refused: decoding one takes up to 20 bytes for each pixel. JPEG files count
+by the pixels that are decoded of them."""
+
 LARGE = 2**22
 """Number of pixels above which images are decoded one at a time, to bound memory."""
 
@@ -148,6 +153,8 @@ def decode_images(stored: Iterable[StoredImage], count: int, side: int, channels
 
     def decode(image: Image) -> Array:
         image.draft(None, (2 * side, 2 * side))  # JPEG files can be decoded at 1/2, 1/4 or 1/8 of their size
+        if math.prod(image.size) > LARGEST:
+            raise ValueError(f"more than {LARGEST:,} pixels; resize it")
         with _large_image_lock(image):
             return as_pixels(image, side, channels)
 
@@ -224,7 +231,10 @@ def _in_order(function: Callable[[Image], Result], stored: Iterable[StoredImage]
 
     def attempt(one: StoredImage) -> Result | Broken:
         try:
-            with images.open(io.BytesIO(one) if isinstance(one, bytes) else one, formats=FORMATS) as image:
+            with (
+                io.BytesIO(one) if isinstance(one, bytes) else open_regular(one) as file,
+                images.open(file, formats=FORMATS) as image,
+            ):
                 return function(image)
         except Exception as error:  # damaged files can make a decoder raise anything
             return Broken(_reason(one, error))
@@ -246,10 +256,13 @@ def _reason(one: StoredImage, error: Exception) -> str:
     from PIL import UnidentifiedImageError
 
     images = pillow()
+    if isinstance(error, UnreadableData):  # of `open_regular`, which names the path
+        if not isinstance(error.__cause__, Exception):
+            return "not a regular file"
+        error = error.__cause__
     if isinstance(error, (images.DecompressionBombError, images.DecompressionBombWarning)):
-        return f"more than {images.MAX_IMAGE_PIXELS} pixels"
+        return f"more than {images.MAX_IMAGE_PIXELS:,} pixels; resize it"
     if isinstance(error, UnidentifiedImageError):
         empty = not one if isinstance(one, bytes) else one.stat().st_size == 0
         return "empty file" if empty else f"not a readable image ({', '.join(FORMATS)})"
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return reason or type(error).__name__
+    return error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)

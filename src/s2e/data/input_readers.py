@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,9 +18,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from s2e.data.image_decoding import read_images
-from s2e.data.npz import read_npz
 from s2e.data.samples import InputReader, Samples
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.errors import InvalidInput
+from s2e.files.arrays import read_npz
+from s2e.files.fields import Fields
+
+LARGEST_SIDE = 2**14
+"""Largest side of images, in pixels, that a reader can be asked for."""
 
 ENCODING = "encoding.json"
 """File of a run that holds its reader."""
@@ -75,13 +80,15 @@ class ArrayReader:
 
         (array,) = read_npz(path, select).values()
         dtype = np.uint8 if self.pixels else np.float32
-        size = int(np.prod(self.sample_shape))
-        if array.ndim < 1 or array[:1].size not in (0, size) or (self.pixels and array.dtype != np.uint8):
+        size = math.prod(self.sample_shape)
+        wrong_type = array.dtype != np.uint8 if self.pixels else array.dtype.kind not in "biuf"
+        if array.ndim < 1 or array[:1].size != (size if len(array) else 0) or wrong_type:
             raise InvalidInput(
                 f"{path} must hold samples of shape {self.sample_shape} as {np.dtype(dtype)}, as in training, "
                 f"but got {array.dtype} of shape {array.shape[1:]}."
             )
-        inputs = np.ascontiguousarray(array.reshape(len(array), *self.sample_shape).astype(dtype))
+        with np.errstate(over="ignore"):  # overflow gives infinity
+            inputs = np.ascontiguousarray(array.reshape(len(array), *self.sample_shape).astype(dtype))
         return Samples(inputs, [str(row) for row in range(len(inputs))])
 
     def to_json(self) -> dict[str, Any]:
@@ -89,19 +96,18 @@ class ArrayReader:
         return {"kind": self.kind, "sample_shape": list(self.sample_shape), "pixels": self.pixels}
 
 
-def reader_from_json(written: Mapping[str, Any]) -> InputReader:
-    """Return the reader that `to_json` wrote."""
-    try:
-        match written["kind"]:
-            case ImageReader.kind:
-                return ImageReader(int(written["side"]), int(written["channels"]))
-            case ArrayReader.kind:
-                return ArrayReader(tuple(map(int, written["sample_shape"])), bool(written["pixels"]))
-            case "table":
-                from s2e.data.table_reader import TableReader
+def reader_from_json(written: Any, origin: Path | str = ENCODING) -> InputReader:
+    """Return the reader that `to_json` wrote; `origin` is the file it comes from."""
+    fields = Fields(written, origin)
+    kind = fields.text("kind")
+    if kind == ImageReader.kind:
+        return ImageReader(
+            fields.integer("side", least=1, most=LARGEST_SIDE), fields.integer("channels", least=1, most=3)
+        )
+    if kind == ArrayReader.kind:
+        return ArrayReader(fields.integers("sample_shape", least=1), fields.flag("pixels"))
+    if kind == "table":
+        from s2e.data.table_reader import TableReader
 
-                return TableReader.from_json(written)
-            case other:
-                raise UnreadableData(f"`kind` of a reader must be table, images or arrays, but got {other!r}.")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableData(f"the reader of this run cannot be restored ({error!r}); train again.") from error
+        return TableReader.from_json(fields)
+    raise fields.error("kind", "table, images or arrays", kind)

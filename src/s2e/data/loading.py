@@ -16,13 +16,15 @@ import numpy as np
 
 from s2e.data.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout
 from s2e.data.downloads import find_layout, stored_file
-from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES, read_bytes
+from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES
 from s2e.data.hub import PREFIX, HubTable, load_hub
 from s2e.data.image_folders import read_image_folder
-from s2e.data.npz import load_npz, read_npz
+from s2e.data.npz import load_npz
 from s2e.data.published_formats import check_label_range, parse_class_names
 from s2e.data.samples import LabelledData, Source, hold_out
 from s2e.errors import InvalidInput, UnreadableData, listed, unknown_name
+from s2e.files.arrays import read_npz
+from s2e.files.regular import read_decompressed
 
 if TYPE_CHECKING:
     from s2e.data.samples import Labels
@@ -112,7 +114,7 @@ def load_published(info: DatasetInfo, root: Path, *, download: bool) -> Source:
 
     def read(names: tuple[str, ...]) -> LabelledData:
         paths = [path for path in (stored_file(folder / name) for name in names) if path is not None]
-        inputs, labels = layout.parse({str(path): read_bytes(path) for path in paths}, info.classes)
+        inputs, labels = layout.parse({str(path): read_decompressed(path) for path in paths}, info.classes)
         return LabelledData(inputs, labels, class_names)
 
     train, test = read(layout.train), read(layout.test)
@@ -128,7 +130,7 @@ def _read_class_names(info: DatasetInfo, layout: Layout, folder: Path) -> tuple[
     path = None if layout.names_file is None else stored_file(folder / layout.names_file)
     if path is None:
         return info.class_names
-    names = parse_class_names(read_bytes(path), str(path))
+    names = parse_class_names(read_decompressed(path), str(path))
     if len(names) != info.classes:
         raise InvalidInput(f"{path} must name {info.classes} classes, but got {len(names)}; replace or remove it.")
     return names

@@ -7,18 +7,19 @@ for `asymmetric:FILE`, read a file; everything else is pure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from s2e.data.samples import LabelledData
-from s2e.errors import InvalidInput, UnreadableData, unknown_name
+from s2e.errors import InvalidInput, S2EError, UnreadableData, unknown_name
+from s2e.files.arrays import read_npy
+from s2e.files.json_text import read_json
+from s2e.files.regular import read_content
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -49,6 +50,9 @@ _NARROW = 1e-3
 
 _ROUNDING = 1e-3
 """Tolerance of the row sums: matrices are published with three or four decimals."""
+
+MAX_MATRIX_BYTES = 2**25
+"""Largest matrix file of numbers as text."""
 
 _CHUNK_NUMBERS = 2**22
 """Number of input values converted to float32 at a time (16 MiB)."""
@@ -121,16 +125,15 @@ def read_matrix(file: str) -> ArrayLike:
         raise InvalidInput(f"the noise matrix must be a .npy, .csv or .json file, but got {file!r}.")
     try:
         if path.suffix == ".npy":
-            with path.open("rb") as stream:
-                return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
-        text = path.read_text(encoding="utf-8-sig")
+            return read_npy(path)
         if path.suffix == ".json":
-            rows: ArrayLike = json.loads(text)
+            rows: ArrayLike = read_json(path)
             return rows
+        text = read_content(path, MAX_MATRIX_BYTES).decode("utf-8-sig")
         return [[float(entry) for entry in line.split(",")] for line in text.splitlines() if line.strip()]
-    except OSError as error:
-        raise UnreadableData(f"the noise matrix {file!r} could not be read: {error.strerror or error}.") from error
-    except (ValueError, SyntaxError, TokenError) as error:  # the last two from a damaged .npy header
+    except S2EError as error:
+        raise UnreadableData(f"the noise matrix {error}") from error
+    except ValueError as error:
         raise UnreadableData(f"the noise matrix {file!r} is not a valid {path.suffix} file.") from error
 
 
@@ -167,6 +170,8 @@ def pair(classes: int, rate: float) -> Floats:
 def check_transition_matrix(matrix: ArrayLike, classes: int | None = None) -> Floats:
     """Return a valid transition matrix (C, C) with rows rescaled to sum to 1, or raise; `classes` is C, if known."""
     try:
+        if np.iscomplexobj(matrix):
+            raise TypeError("complex numbers")
         checked = np.array(matrix, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("`matrix` must be C rows of C numbers, but got other values.") from None

@@ -5,16 +5,15 @@ Letters: N samples, C classes, H x W pixels.
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2e.data.files import reading
 from s2e.data.samples import LabelledData, Source
-from s2e.errors import InvalidInput, UnreadableData, listed, raise_all
+from s2e.errors import InvalidInput, listed, raise_all
+from s2e.files.arrays import read_npz
 
 if TYPE_CHECKING:
     from s2e.data.samples import Array, Labels
@@ -30,30 +29,6 @@ def load_npz(path: Path) -> Source:
     """Load the samples of an .npz file; see `source_from_arrays`."""
     arrays = read_npz(path, lambda found: npz_keys(found, str(path)).values())
     return source_from_arrays(arrays, path.stem, str(path))
-
-
-def read_npz(path: Path, select: Callable[[Collection[str]], Collection[str]]) -> dict[str, Array]:
-    """Return the arrays under the keys that `select` chooses from those in the file; the others are not read."""
-    with reading(path), path.open("rb") as opened:
-        if not zipfile.is_zipfile(opened):
-            raise UnreadableData(
-                f"{path} must be an .npz file, but is truncated or of another format; write it with numpy.savez."
-            )
-        opened.seek(0)
-        with np.load(opened, allow_pickle=False) as file:
-            return {key: _read_array(file, key, path) for key in select(file.files)}
-
-
-def _read_array(file: Mapping[str, Array], key: str, path: Path) -> Array:
-    try:
-        return np.asarray(file[key])
-    except ValueError as error:
-        if "Object arrays" not in str(error):  # NumPy raises a plain ValueError for arrays that need pickle
-            raise
-        raise InvalidInput(
-            f"{path}: `{key}` must hold numbers or strings, but got Python objects; "
-            f"convert it with numpy.asarray(..., dtype=...) before saving."
-        ) from error
 
 
 def npz_keys(found: Collection[str], origin: str) -> dict[str, str]:
@@ -150,7 +125,8 @@ def _label_problems(y: Array, key: str, x: Array, x_key: str) -> list[str]:
 
 
 def _is_integral(values: Array) -> Array:
-    integral: Array = (values == np.rint(values)) & (np.abs(values) < 2**53)  # beyond 2^53 doubles skip integers
+    numbers = values.astype(np.float64)
+    integral: Array = (numbers == np.rint(numbers)) & (np.abs(numbers) < 2**53)  # beyond 2^53 doubles skip integers
     return integral
 
 

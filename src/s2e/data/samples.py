@@ -178,7 +178,7 @@ def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -
     if not held.any() or held.all():
         raise InvalidInput(
             f"`share` must leave samples in both parts, but got {share} for {len(data)} samples; "
-            f"use a larger share or more samples of each class."
+            "at least two samples of one class are needed to hold one out."
         )
     return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
 

@@ -18,6 +18,7 @@ input for all others, and a value missing for the first time becomes the median.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import warnings
 from collections.abc import Hashable, Mapping
@@ -29,6 +30,7 @@ import pandas as pd
 from pandas.api import types
 
 from s2e.errors import InvalidInput, listed
+from s2e.files.fields import Fields
 
 if TYPE_CHECKING:
     from s2e.data.samples import Array, Labels
@@ -144,9 +146,19 @@ class CategoryColumn:
 
 
 Column = NumberColumn | BooleanColumn | CategoryColumn
-COLUMN_KINDS: dict[str, type[Column]] = {
-    column.kind: column for column in (NumberColumn, BooleanColumn, CategoryColumn)
-}
+
+
+def column_from_json(written: Fields) -> Column:
+    """Return the column whose fields, and whose kind, were written to a file."""
+    name, missing, kind = written.text("name"), written.flag("missing"), written.text("kind")
+    if kind == NumberColumn.kind:
+        positive = math.ulp(0.0)
+        return NumberColumn(name, written.number("median"), written.number("scale", least=positive), missing)
+    if kind == BooleanColumn.kind:
+        return BooleanColumn(name, written.flag("usual"), missing)
+    if kind == CategoryColumn.kind:
+        return CategoryColumn(name, written.texts("categories"), written.flag("other"), missing)
+    raise written.error("kind", "number, boolean or category", kind)
 
 
 @dataclass(frozen=True)

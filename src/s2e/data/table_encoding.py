@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from s2e.data.table_columns import COLUMN_KINDS, Column, LeftOut, fit_column
+from s2e.data.table_columns import Column, LeftOut, column_from_json, fit_column
 from s2e.errors import InvalidInput, listed, raise_all
+from s2e.files.fields import Fields
 
 if TYPE_CHECKING:
     from s2e.data.samples import Array
@@ -91,15 +92,11 @@ class TableEncoder:
         return {"columns": columns, "left_out": dict(self.left_out)}
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> TableEncoder:
+    def from_json(cls, written: Fields) -> TableEncoder:
         """Return the encoder that `to_json` wrote."""
-        columns = []
-        for column in written["columns"]:
-            fields: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value for name, value in column.items()
-            }
-            columns.append(COLUMN_KINDS[fields.pop("kind")](**fields))
-        return cls(tuple(columns), dict(written["left_out"]))
+        columns = tuple(map(column_from_json, written.rows("columns")))
+        left_out = written.fields("left_out")
+        return cls(columns, {name: left_out.text(name) for name in left_out.values})
 
 
 def with_text_names(frame: pd.DataFrame) -> pd.DataFrame:

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES, read_bytes
+from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES
 from s2e.errors import InvalidInput, UnreadableData, first_line, listed
+from s2e.files.regular import check_size, read_decompressed
 
 SEPARATORS = (",", ";", "\t")
 MISSING_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>", "?")
@@ -30,6 +31,9 @@ MISSING_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", 
 SNIFFED_RECORDS = 50
 SNIFFED_CHARACTERS = 100_000
 PARQUET_MAGIC = b"PAR1"
+BYTES_OF_A_VALUE = 8
+"""Of every value in memory; in a parquet file, equal ones take almost no space."""
+
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 INDEX_COLUMN = re.compile(r"__index_level_\d+__")
 
@@ -53,7 +57,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
             f"a table must be a {', '.join(TEXT_SUFFIXES)} or {PARQUET_SUFFIX} file, but got {path}; "
             f"save it in one of these formats (in a spreadsheet program: CSV UTF-8)."
         )
-    content = read_bytes(path)
+    content = read_decompressed(path)
     if not content:
         raise UnreadableData(f"{path} must hold a table, but is empty; write it again.")
     frame = _read_parquet(content, path) if name.endswith(PARQUET_SUFFIX) else _read_text(content, path)
@@ -219,14 +223,17 @@ def _read_parquet(content: bytes, path: Path) -> pd.DataFrame:
             f"write it with DataFrame.to_parquet."
         )
     try:
-        file = parquet.ParquetFile(pa.BufferReader(content))
+        file = parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         duplicates = [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]
         if duplicates:
             raise UnreadableData(
                 f"{path}: column names must be unique, but got more than once: {listed(duplicates)}; rename them."
             )
+        check_size(path, file.metadata.num_rows * max(file.metadata.num_columns, 1) * BYTES_OF_A_VALUE)
         # Without the metadata of pandas a named index is a column like the others; an unnamed index is dropped.
-        frame = file.read().to_pandas(ignore_metadata=True)
+        table = file.read()
+        table.validate(full=True)  # also that text is UTF-8
+        frame = table.to_pandas(ignore_metadata=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, UnreadableData):
             raise

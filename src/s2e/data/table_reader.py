@@ -7,7 +7,6 @@ left out. Letters: N rows, F inputs, C classes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +20,7 @@ from s2e.data.table_columns import value_texts
 from s2e.data.table_encoding import TableEncoder, with_text_names
 from s2e.data.table_files import read_table
 from s2e.errors import InvalidInput, listed, raise_all, unknown_name
+from s2e.files.fields import Fields
 
 if TYPE_CHECKING:
     from s2e.data.samples import Labels
@@ -127,10 +127,11 @@ class TableReader:
         return {"kind": self.kind, **names, "encoder": self.encoder.to_json()}
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> TableReader:
+    def from_json(cls, written: Fields) -> TableReader:
         """Return the reader that `to_json` wrote."""
-        encoder = TableEncoder.from_json(written["encoder"])
-        return cls(written["label"], written["id_column"], tuple(written["class_names"]), encoder)
+        id_column = None if written.values.get("id_column") is None else written.text("id_column")
+        encoder = TableEncoder.from_json(written.fields("encoder"))
+        return cls(written.text("label"), id_column, written.texts("class_names"), encoder)
 
 
 def _input_columns(frame: pd.DataFrame, label: str, id_column: str | None) -> pd.DataFrame:

@@ -1,13 +1,16 @@
 """The population engine: trains members in lockstep, on a CPU or a GPU. All training in this package uses it."""
 
+from s2e.engine.augmentation import Augmentation, augmentation_of, channel_statistics, check_images
+from s2e.engine.checkpoints import Checkpoints
 from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
-from s2e.engine.devices import resolve_device
+from s2e.engine.devices import resolve_device, resolve_devices
 from s2e.engine.inference import Classifier, predictions
 from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
+from s2e.engine.precision import check_precision
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
 from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
-from s2e.engine.task import VALIDATION, EpochFinished, Member, Task, Trained, check_task
+from s2e.engine.task import VALIDATION, EpochFinished, Executor, Member, Task, Trained, check_task
 from s2e.engine.training import Trainer, train_population
 from s2e.engine.two_stage import stages_needed, train_in_two_stages
 
@@ -15,10 +18,13 @@ __all__ = [
     "LAST_EPOCHS",
     "MAX_SLOWDOWN",
     "VALIDATION",
+    "Augmentation",
+    "Checkpoints",
     "Classifier",
     "Curves",
     "Dynamics",
     "EpochFinished",
+    "Executor",
     "FinalTraining",
     "LearningRatePlan",
     "Member",
@@ -28,12 +34,17 @@ __all__ = [
     "Task",
     "Trained",
     "Trainer",
+    "augmentation_of",
+    "channel_statistics",
+    "check_images",
     "check_plan",
+    "check_precision",
     "check_task",
     "optimizer_of",
     "plan_of",
     "predictions",
     "resolve_device",
+    "resolve_devices",
     "stages_needed",
     "step_seconds",
     "train_in_two_stages",

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock, current_thread, main_thread
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from s2e.engine.memory import enough_memory_to_capture, garbage_collection_disab
 from s2e.errors import first_line
 
 log = logging.getLogger(__name__)
+
+_CAPTURING = Lock()
+"""Held during a capture: garbage collection is disabled in all threads then."""
 
 WARM_UP_RUNS = 3
 """Eager runs before capture, in which libraries choose their kernels and allocate their workspaces."""
@@ -84,7 +88,7 @@ class CapturedFunction:
             return
         pool = torch.cuda.graph_pool_handle()  # shared by all graphs: they never run at the same time
         try:
-            with garbage_collection_disabled():
+            with _CAPTURING, garbage_collection_disabled():
                 self._graphs = {runs: self._graph_of(runs, pool) for runs in sorted({1, self._runs_per_graph})}
         except RuntimeError as problem:
             self._disable_capture(first_line(problem))
@@ -92,7 +96,9 @@ class CapturedFunction:
 
     def _graph_of(self, runs: int, pool: Any) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=self._stream):
+        # With the mode "global", allocations of another thread, which trains on another device, would fail meanwhile.
+        mode = "global" if current_thread() is main_thread() else "thread_local"
+        with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode=mode):
             for _ in range(runs):
                 self._function()
         return graph

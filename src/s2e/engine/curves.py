@@ -5,7 +5,7 @@ Letters: P members, M networks in a member, T epochs, N samples, I epoch interva
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -83,6 +83,30 @@ class Curves:
         """Return all arrays by name, for `np.savez`."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "accuracy"}
         return {**plain, **{f"accuracy_{name}": curve for name, curve in self.accuracy.items()}}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Curves:
+        """Return the curves whose `arrays` these are."""
+        prefix = "accuracy_"
+        plain = {item.name: arrays[item.name] for item in fields(cls) if item.name != "accuracy"}
+        accuracy = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        return cls(accuracy=accuracy, **plain)
+
+    def until(self, epoch: int) -> Curves:
+        """Return a copy of the curves as they were after a number of epochs."""
+
+        def cut(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.where(np.arange(curve.shape[1]) < epoch, curve, np.nan)
+
+        return Curves(
+            cut(self.loss),
+            cut(self.train_accuracy),
+            cut(self.kept),
+            cut(self.label_precision),
+            {name: cut(curve) for name, curve in self.accuracy.items()},
+            self.diverged & ~np.isfinite(self.loss[:, :epoch]).all(axis=1),
+            np.minimum(self.epochs, epoch),
+        )
 
     def last(self, name: str) -> NDArray[np.float64]:
         """Return the mean accuracy on a data set over the last epochs trained, (P,); 0 for members that diverged."""

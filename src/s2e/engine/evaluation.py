@@ -13,7 +13,28 @@ from s2e.engine.cuda_graphs import CapturedFunction
 from s2e.engine.stacked_networks import StackedNetworks
 
 ROWS_PER_BATCH = 1 << 16
-"""Samples times networks in one forward pass without gradients."""
+"""Samples times networks in one forward pass without gradients, on an accelerator."""
+SAMPLES_PER_CPU_BATCH = 1024
+"""Samples in one forward pass without gradients, on a CPU."""
+
+
+def samples_per_batch(networks: int, device: torch.device) -> int:
+    """Return the samples in one forward pass of G networks that are not trained.
+
+    On a CPU the number is fixed: how a product is rounded depends on it, and must not depend on the other networks.
+    """
+    return SAMPLES_PER_CPU_BATCH if device.type == "cpu" else max(1, ROWS_PER_BATCH // networks)
+
+
+def predicted_classes(logits: Tensor, *, samples_last: bool) -> Tensor:
+    """Return the class with the largest logit, the first of several: (..., C) -> (...).
+
+    Args:
+        logits: (..., B, C).
+        samples_last: whether they are stored as (..., C, B): `argmax` over another axis than the last in memory is
+            several times slower than `max`.
+    """
+    return logits.max(dim=-1).indices if samples_last else logits.argmax(dim=-1)
 
 
 @dataclass(frozen=True)
@@ -57,7 +78,8 @@ class Evaluation:
     @torch.no_grad()
     def _count_correct(self) -> None:
         self._correct.zero_()
-        size = max(1, ROWS_PER_BATCH // len(self._networks))
+        size = samples_per_batch(len(self._networks), self._data.labels.device)
         for inputs, labels in zip(self._data.inputs.split(size), self._data.labels.split(size), strict=True):
-            predicted = self._networks.forward(scaled(inputs), training=False).argmax(dim=-1)  # (G, B)
+            logits = self._networks.forward(scaled(inputs), training=False)
+            predicted = predicted_classes(logits, samples_last=self._networks.layered)  # (G, B)
             self._correct += (predicted == labels).sum(dim=-1)

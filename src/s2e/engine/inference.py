@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from s2e.engine.batches import scaled
-from s2e.engine.evaluation import ROWS_PER_BATCH
+from s2e.engine.evaluation import samples_per_batch
 from s2e.engine.stacked_networks import StackedNetworks
 from s2e.engine.task import Task
+from s2e.engine.threads import one_thread_for_operations
 from s2e.errors import InvalidInput
 
 SAMPLES_PER_BATCH = 4096
@@ -23,24 +25,37 @@ SAMPLES_PER_BATCH = 4096
 
 @torch.no_grad()
 def predictions(
-    task: Task, state: Mapping[str, torch.Tensor], inputs: NDArray[Any] | None = None
-) -> NDArray[np.float32]:
+    task: Task,
+    state: Mapping[str, torch.Tensor],
+    inputs: NDArray[Any] | None = None,
+    *,
+    out: NDArray[np.floating[Any]] | None = None,
+) -> NDArray[np.floating[Any]]:
     """Return the class probabilities of R trained networks, (R, N, C), computed on the task's device.
 
     Args:
         task: its network and device are used.
         state: weights and buffers, {name: (R, ...)}.
         inputs: (N, ...); None for the training inputs of the task.
+        out: (R, N, C), array to fill, of any precision; None for a new one of float32. It may have fewer classes than
+            the networks, whose last ones are then left out.
     """
     count = len(next(iter(state.values())))
-    networks = StackedNetworks(task.network, [0] * count, task.device, vectorize=task.vectorize)
+    networks = StackedNetworks(
+        task.network, [0] * count, task.device, vectorize=task.vectorize, precision=task.precision
+    )
     networks.load(state)
     samples = torch.from_numpy(task.train.inputs if inputs is None else inputs)
-    probabilities = [
-        networks.forward(scaled(batch.to(task.device)), training=False).softmax(dim=-1).cpu()
-        for batch in samples.split(max(1, ROWS_PER_BATCH // count))
-    ]
-    return torch.cat(probabilities, dim=1).numpy()
+    with one_thread_for_operations() if networks.layered else nullcontext():
+        first = 0
+        for batch in samples.split(samples_per_batch(count, task.device)):
+            outputs = networks.forward(scaled(batch.to(task.device)), training=False)
+            probabilities = outputs.softmax(dim=-1).cpu().numpy()  # (R, b, C)
+            if out is None:
+                out = np.empty((count, len(samples), probabilities.shape[2]), dtype=np.float32)
+            out[:, first : first + len(batch)] = probabilities[..., : out.shape[2]]
+            first += len(batch)
+    return np.empty((count, 0, 0), dtype=np.float32) if out is None else out
 
 
 @dataclass(frozen=True, eq=False)

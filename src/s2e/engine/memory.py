@@ -15,7 +15,7 @@ from s2e.engine.batches import scaled
 from s2e.engine.recorder import bytes_per_member
 from s2e.engine.task import Member, Task
 from s2e.methods import Method, Need
-from s2e.networks import Factory
+from s2e.networks import Factory, isolated_random_state
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def network_bytes(network: Factory, batch: Tensor, state_tensors: int) -> int:
         batch: (B, ...)
         state_tensors: tensors of the size of a parameter that the optimizer keeps for it.
     """
-    with torch.random.fork_rng(devices=[]):
+    with isolated_random_state():
         module = network()
         weights = sum(p.numel() * p.element_size() for p in module.parameters())
         own = {p.data_ptr() for p in module.parameters()}
@@ -67,9 +67,11 @@ def network_bytes(network: Factory, batch: Tensor, state_tensors: int) -> int:
     return int((TENSORS_PER_PARAMETER + state_tensors) * weights + TEMPORARIES * per_sample * len(batch))
 
 
-def members_that_fit(member_bytes: int, device: torch.device, members: int) -> int:
-    """Return how many of the members can be trained together, at least one."""
+def members_that_fit(member_bytes: int, device: torch.device, members: int, limit: int | None = None) -> int:
+    """Return how many of the members can be trained together, at least one; `limit` bounds the memory they may use."""
     free = free_memory(device)
+    if limit is not None:
+        free = limit if free is None else min(free, limit)
     if free is None:
         return members
     return max(1, min(members, int(USABLE_SHARE * free) // max(1, member_bytes)))
@@ -79,8 +81,9 @@ def chunk_size(task: Task, members: Sequence[Member]) -> int:
     """Return how many members to train together, given the memory for networks and records of the largest member."""
     passes = max(_passes_in_memory(task.method_of(member)) for member in members)
     state_tensors = max(task.optimizer_of(member).state_tensors for member in members)
-    needed = passes * network_bytes(task.network, probe_batch(task), state_tensors) + bytes_per_member(len(task.train))
-    size = members_that_fit(needed, task.device, len(members))
+    records = bytes_per_member(len(task.train), max(task.method_of(member).networks for member in members))
+    needed = passes * network_bytes(task.network, probe_batch(task), state_tensors) + records
+    size = members_that_fit(needed, task.device, len(members), task.memory)
     if size < len(members):
         log.warning("%d members do not fit the memory together; training %d at a time", len(members), size)
     return size

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e.data import LabelledData
+from s2e.engine.augmentation import BatchAugmentation
 from s2e.engine.batches import BatchSource, batch_source
 from s2e.engine.curves import Curves
 from s2e.engine.evaluation import Evaluation, EvaluationSet
-from s2e.engine.optimizers import StackedOptimizer, build_together
+from s2e.engine.optimizers import StackedOptimizer, StoredOptimizer, build_together
 from s2e.engine.recorder import Recorder
 from s2e.engine.stacked_networks import BestEpochs, StackedNetworks
 from s2e.engine.step import CleanSamples, MethodGroup, TrainingStep
@@ -37,12 +38,14 @@ class Samples:
 
     Attributes:
         batches: source of training batches, shared by all members.
+        augmentation: changes these batches, if the task has augmentations.
         labels: (P, N) training labels of each member.
         clean: correctly labelled samples, if a method trains with them.
         evaluation_sets: data sets on which accuracy is measured, by name.
     """
 
     batches: BatchSource
+    augmentation: BatchAugmentation | None
     labels: Tensor
     clean: CleanSamples | None
     evaluation_sets: Mapping[str, EvaluationSet]
@@ -52,7 +55,8 @@ class Samples:
         """Copy the data of a task to its device."""
         batches = batch_source(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
         sets = {name: EvaluationSet.on_device(data, task.device) for name, data in task.evaluate.items()}
-        return cls(batches, _member_labels(task.train, members).to(task.device), _clean_samples(task, members), sets)
+        labels = _member_labels(task.train, members).to(task.device)
+        return cls(batches, _batch_augmentation(task), labels, _clean_samples(task, members), sets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +91,9 @@ class Population:
     def create(cls, task: Task, members: Sequence[Member]) -> Population:
         """Create networks, optimizer, data and records on the device."""
         owners = [member for member in members for _ in range(task.method_of(member).networks)]  # (G,)
-        networks = StackedNetworks(task.network, _seeds(task, members), task.device, vectorize=task.vectorize)
+        networks = StackedNetworks(
+            task.network, _seeds(task, members), task.device, vectorize=task.vectorize, precision=task.precision
+        )
         optimizer = build_together(
             [task.optimizer_of(owner) for owner in owners],
             list(networks.parameters.values()),
@@ -98,7 +104,9 @@ class Population:
         correct = None
         if task.train.clean_labels is not None:
             correct = samples.labels == torch.from_numpy(task.train.clean_labels).to(task.device)  # (P, N)
-        recorder = Recorder(len(members), len(task.train), task.epochs, correct, task.device)
+        recorder = Recorder(
+            len(members), len(task.train), task.epochs, correct, task.device, collect=task.device.type == "cpu"
+        )
         step = _training_step(task, members, networks, optimizer, recorder, samples, task.epochs)
         evaluations = _evaluations(task, networks, samples)
         rows, best = np.arange(len(members)), _best_epochs(task, members, networks)
@@ -142,12 +150,46 @@ class Population:
         evaluations, rows = _evaluations(self.task, networks, samples), self.rows[indices]
         return Population(self.task, members, rows, networks, optimizer, recorder, samples, step, evaluations, best)
 
+    def at_rows(self, rows: NDArray[np.int64]) -> Population:
+        """Return the same population at other rows of the curves, (P,)."""
+        return replace(self, rows=rows)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the state is complete; an optimizer of the user's may not return its own."""
+        return isinstance(self.optimizer, StoredOptimizer)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that the further training of the members depends on, by name, on the CPU."""
+        parts = {"networks": self.networks.training_state(), "recorder": self.recorder.state()}
+        if isinstance(self.optimizer, StoredOptimizer):
+            parts["optimizer"] = self.optimizer.state()
+        if self.best is not None:
+            parts["best"] = self.best.state()
+            parts["best scores"] = {"": torch.from_numpy(self.best.scores)}
+        return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue the training of the members from what `state` returned, in place."""
+        self.networks.load_training_state(part_of(state, "networks"))
+        self.recorder.load_state(part_of(state, "recorder"))
+        if isinstance(self.optimizer, StoredOptimizer):
+            self.optimizer.load_state(part_of(state, "optimizer"))
+        if self.best is not None:
+            self.best.load_state(part_of(state, "best"), state["best scores/"].numpy())
+
     def outcome(self, curves: Curves, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], Trained]:
         """Return the rows of some of the members and the outcome of their training so far."""
         best = None if self.best is None else self.best.state()
         dynamics, state = self.recorder.dynamics(), self.networks.state()
         trained = Trained(curves.take(self.rows), dynamics, state, self.networks_per_member, best)
         return self.rows[indices], trained if len(indices) == len(self.members) else trained.take(indices.tolist())
+
+
+def part_of(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `part`/, without it."""
+    prefix = f"{part}/"
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def should_compile(task: Task, networks: int, epochs: int) -> bool:
@@ -201,6 +243,7 @@ def _training_step(
         samples.labels,
         recorder,
         clean=clean,
+        augmentation=samples.augmentation,
         use_graph=task.graph,
         compile_step=should_compile(task, len(networks), epochs),
     )
@@ -218,6 +261,13 @@ def _method_groups(task: Task, members: Sequence[Member]) -> list[MethodGroup]:
         groups.append(MethodGroup(method, slice(member, next_member), slice(network, next_network), transition))
         member, network = next_member, next_network
     return groups
+
+
+def _batch_augmentation(task: Task) -> BatchAugmentation | None:
+    if not task.augmentation:
+        return None
+    steps = len(task.train) // task.batch_size
+    return BatchAugmentation(task.augmentation, task.train.sample_shape, task.batch_size, steps, task.device)
 
 
 def _clean_samples(task: Task, members: Sequence[Member]) -> CleanSamples | None:

@@ -6,8 +6,10 @@
 | buffers | {name: (G, ...)} | other tensors of a module, such as running statistics of batch norm, and frozen weights |
 | logits | (G, B, C) | outputs of all networks on one shared batch |
 
-On an accelerator the forward pass is vectorised over networks (`torch.func.vmap`). On a CPU, where that gains nothing,
-and for modules that vmap does not support, it is a loop over networks. Both give the same results up to rounding.
+On an accelerator the forward pass is vectorised over networks (`torch.func.vmap`). On a CPU it is one operation for
+each layer of all networks, if the network is a sequence of common layers (`stacked_layers`), since an operation takes
+longer to start than a small layer to compute. Otherwise, and for modules that vmap does not support, it is a loop over
+networks. All give the same results up to rounding.
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vmap
 
+from s2e.engine.aligned_rows import aligned_rows
 from s2e.engine.compiled.torch_internals import set_module_tensor
 from s2e.engine.optimizers import Rows
+from s2e.engine.precision import forward_precision
+from s2e.engine.stacked_layers import Pass, stacked_forward
 from s2e.errors import InvalidInput, first_line
-from s2e.networks import Factory
+from s2e.networks import RANDOM_STATE_LOCK, Factory, isolated_random_state
 
 log = logging.getLogger(__name__)
 
 _GLOBAL_STATE_LOCK = Lock()
-"""Held while using global state of the process that threads share: torch's random state, Python's warning filters."""
+"""Held while using global state of the process that threads share: nested derivatives, Python's warning filters."""
 
 
 class StatelessForward(NamedTuple):
@@ -51,23 +56,36 @@ class StackedNetworks:
         factory: returns a new module that maps (B, ...) to (B, C).
         seeds: G seeds; a network depends on its own seed only, not on its index or on other networks.
         device: device of the stacked tensors.
-        vectorize: True to use vmap, False to loop over networks, None to decide by the device.
+        vectorize: True to use vmap, False to loop over networks, None to decide by the device and the network.
+        precision: number formats of products in forward passes; see `precision`. Logits are float32.
     """
 
     def __init__(
-        self, factory: Factory, seeds: Sequence[int], device: torch.device, *, vectorize: bool | None = None
+        self,
+        factory: Factory,
+        seeds: Sequence[int],
+        device: torch.device,
+        *,
+        vectorize: bool | None = None,
+        precision: str = "auto",
     ) -> None:
         self._factory = factory
         self.seeds = tuple(seeds)
         self.device = device
-        self.vectorized = device.type != "cpu" if vectorize is None else vectorize
         modules = [_seeded(factory, seed) for seed in seeds]
         self._template = modules[0].to(device)
         self._tied = _tied_names(modules[0])
+        self._layers = None
+        if vectorize is None and device.type == "cpu" and not self._tied and precision != "bfloat16":
+            self._layers = stacked_forward(self._template)
+        self._vectorize, self._precision = vectorize, precision
+        self.vectorized = device.type != "cpu" or self._layers is not None if vectorize is None else vectorize
         trained = {name for name, parameter in modules[0].named_parameters() if parameter.requires_grad}
         if not trained:
             raise InvalidInput("`network` must have trainable parameters, but got a module without any.")
         stacked = _stacked(modules, device)
+        if self._layers is not None:
+            stacked = {name: aligned_rows(tensor) for name, tensor in stacked.items()}
         self.parameters = {name: stacked[name].requires_grad_() for name in stacked if name in trained}
         self.buffers = {name: stacked[name] for name in stacked if name not in trained}
         # Weights of each network, for the loop: views of the stacked ones, but separate leaves of autograd.
@@ -81,6 +99,11 @@ class StackedNetworks:
 
     def __len__(self) -> int:
         return len(self.seeds)
+
+    @property
+    def layered(self) -> bool:
+        """Whether the forward pass is one operation for each layer of all networks, on a CPU."""
+        return self._layers is not None
 
     def forward(self, inputs: Tensor, *, training: bool) -> Tensor:
         """Return the logits (G, B, C) of all networks on a shared batch (B, ...)."""
@@ -106,7 +129,8 @@ class StackedNetworks:
     def take(self, rows: Sequence[int]) -> StackedNetworks:
         """Return a copy of some of the networks, in the given order, in their current state."""
         seeds = [self.seeds[row] for row in rows]
-        taken = StackedNetworks(self._factory, seeds, self.device, vectorize=self.vectorized)
+        vectorize = self._vectorize if self.vectorized else False
+        taken = StackedNetworks(self._factory, seeds, self.device, vectorize=vectorize, precision=self._precision)
         taken.load({name: tensor.detach()[list(rows)] for name, tensor in self.tensors().items()})
         taken._tried, taken._forwards = self._tried, self._forwards
         return taken
@@ -120,7 +144,8 @@ class StackedNetworks:
         """Return the logits of some networks on a batch (B, ...) in the current mode, without changing buffers."""
         if self.vectorized:
             weights = {name: tensor.detach()[rows].requires_grad_() for name, tensor in self.parameters.items()}
-            return StatelessForward(self._vmapped(inputs, weights, self._copied_buffers(rows)), [*weights.values()])
+            logits = self._forward_stacked(inputs, weights, self._copied_buffers(rows), self.seeds[rows])
+            return StatelessForward(logits, [*weights.values()])
         leaves = [row[name] for row in self._rows[rows] for name in self.parameters]
         return StatelessForward(self._looped(inputs, range(len(self))[rows], self._copied_buffers(rows)), leaves)
 
@@ -137,7 +162,15 @@ class StackedNetworks:
         if self.vectorized:
             weights = {name: tensor.detach()[rows] for name, tensor in self.parameters.items()}
             tangents = dict(zip(names, direction, strict=True))
-            return _jvp(lambda primals, kept: self._vmapped(inputs, primals, kept), weights, tangents, buffers)
+            seeds, forwards = (
+                self.seeds[rows],
+                self._forwards - 1,
+            )  # the same draws as in the training step's forward pass
+
+            def logits(primals: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Tensor:
+                return self._forward_stacked(inputs, primals, kept, seeds, forwards)
+
+            return _jvp(logits, weights, tangents, buffers)
         derivatives = []
         for position, row in enumerate(range(len(self))[rows]):
             own = {name: tensor[position] for name, tensor in buffers.items()}
@@ -158,6 +191,29 @@ class StackedNetworks:
         """Return weights and buffers of all networks, {name: (G, ...)}, without copying."""
         return {**self.parameters, **self.buffers}
 
+    @property
+    def architecture(self) -> str:
+        """The modules of a network with their settings, as text."""
+        return str(self._template)
+
+    def training_state(self) -> dict[str, Tensor]:
+        """Return all that further training depends on, on the CPU: `state`, forward passes so far, random state."""
+        with RANDOM_STATE_LOCK:
+            random = {"random/cpu": torch.default_generator.get_state()}
+        if self.device.type == "cuda":
+            random["random/cuda"] = torch.cuda.get_rng_state(self.device)
+        weights = {f"weights/{name}": tensor for name, tensor in self.state().items()}
+        return {**weights, **random, "forwards": torch.tensor(self._forwards)}
+
+    def load_training_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from what `training_state` returned, in place."""
+        self.load({name: state[f"weights/{name}"] for name in self.tensors()})
+        self._forwards = int(state["forwards"])
+        with RANDOM_STATE_LOCK:  # another thread may be drawing initial weights
+            torch.default_generator.set_state(state["random/cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random/cuda"], self.device)
+
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy weights and buffers of G networks, {name: (G, ...)}, into the stacked tensors."""
@@ -166,13 +222,16 @@ class StackedNetworks:
 
     def _forward_once(self, inputs: Tensor) -> Tensor:
         if self.vectorized:
-            return self._vmapped(inputs, self.parameters, self.buffers)
+            logits_of_all = self._forward_stacked(inputs, self.parameters, self.buffers, self.seeds)
+            self._forwards += self._template.training
+            return logits_of_all
         if not self._modules:
             self._modules = [self._module(row) for row in range(len(self))]
         logits = []
         for row, module in enumerate(self._modules):
             self._seed_dropout(row, self._forwards)
-            logits.append(module(inputs))
+            with forward_precision(self._precision, self.device):
+                logits.append(module(inputs).float())
         self._forwards += self._template.training
         return torch.stack(logits)
 
@@ -186,9 +245,26 @@ class StackedNetworks:
             set_module_tensor(module, name, tensor)
         return module
 
+    def _forward_stacked(
+        self,
+        inputs: Tensor,
+        parameters: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        seeds: Sequence[int],
+        forwards: int | None = None,
+    ) -> Tensor:
+        """Return the logits of R networks with these weights and seeds; they draw as in the given forward pass."""
+        if self._layers is None:
+            return self._vmapped(inputs, parameters, buffers)
+        training, generators = self._template.training, []
+        if self._layers.draws and training:
+            forwards = self._forwards if forwards is None else forwards
+            generators = [torch.Generator().manual_seed(_dropout_seed(seed, forwards)) for seed in seeds]
+        return self._layers(inputs, Pass({**parameters, **buffers}, training, generators))
+
     def _vmapped(self, inputs: Tensor, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensor:
         def call(own_parameters: Mapping[str, Tensor], own_buffers: Mapping[str, Tensor]) -> Tensor:
-            return self._call(own_parameters, own_buffers, inputs)
+            return self._call(own_parameters, own_buffers, inputs, vectorized=True)
 
         logits: Tensor = vmap(call, randomness="different")(parameters, buffers)
         return logits
@@ -204,22 +280,30 @@ class StackedNetworks:
     def _seed_dropout(self, row: int, forwards: int) -> None:
         """Seed the random state on a CPU, so that a network's draws (dropout) do not depend on other networks."""
         if self._template.training and self.device.type == "cpu":
-            with _GLOBAL_STATE_LOCK:  # another thread may be drawing initial weights
-                torch.default_generator.manual_seed((self.seeds[row] + 0x9E3779B97F4A7C15 * forwards) % 2**63)
+            with RANDOM_STATE_LOCK:  # another thread may be drawing initial weights
+                torch.default_generator.manual_seed(_dropout_seed(self.seeds[row], forwards))
 
     def _copied_buffers(self, rows: slice) -> dict[str, Tensor]:
         return {name: tensor[rows].clone() for name, tensor in self.buffers.items()}
 
-    def _call(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def _call(
+        self,
+        parameters: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        inputs: Tensor,
+        *,
+        vectorized: bool = False,
+    ) -> Tensor:
         tensors = {**parameters, **buffers}
         for name, tied_to in self._tied.items():
             tensors[name] = tensors[tied_to]
         # The ties are known; searching for them in every call would take as long as a small network.
-        logits: Tensor = functional_call(self._template, tensors, (inputs,), tie_weights=False)
-        return logits
+        with forward_precision(self._precision, self.device, vectorized=vectorized):
+            logits: Tensor = functional_call(self._template, tensors, (inputs,), tie_weights=False)
+        return logits.float()
 
     def _first_forward(self, inputs: Tensor) -> Tensor:
-        """Try the vectorised pass; if vmap does not support the network, switch to the loop."""
+        """Try the vectorised pass; if it does not support the network, switch to the loop."""
         before = copy.deepcopy(self.buffers)
         try:
             logits = self._forward_once(inputs)
@@ -228,8 +312,9 @@ class StackedNetworks:
         except Exception as problem:
             if not self.vectorized:
                 raise
-            log.warning("this network cannot be vectorised with vmap (%s); using a loop", first_line(problem))
-            self.vectorized = False
+            if self._layers is None:
+                log.warning("this network cannot be vectorised with vmap (%s); using a loop", first_line(problem))
+            self.vectorized, self._layers = False, None
             self.buffers = before
             logits = self._forward_once(inputs)
         self._tried = True
@@ -266,16 +351,32 @@ class BestEpochs:
         taken._copies = {name: tensor[rows] for name, tensor in self._copies.items()}
         return taken
 
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """Scores of the best epochs, (P,)."""
+        return self._best
+
     def state(self) -> dict[str, Tensor]:
         """Return the copies, {name: (G, ...)}, on the CPU."""
         return {name: tensor.cpu().contiguous() for name, tensor in self._copies.items()}
 
+    def load_state(self, state: Mapping[str, Tensor], scores: NDArray[np.float64]) -> None:
+        """Continue from what `state` and `scores` were."""
+        self._best = scores
+        for name, tensor in self._copies.items():
+            tensor.copy_(state[name])
+
 
 def _seeded(factory: Factory, seed: int) -> nn.Module:
     """Build one network from its seed without changing the caller's random state."""
-    with _GLOBAL_STATE_LOCK, torch.random.fork_rng(devices=[]):
+    with isolated_random_state():
         torch.default_generator.manual_seed(seed)
         return factory()
+
+
+def _dropout_seed(seed: int, forwards: int) -> int:
+    """Return the seed of a network's random numbers in one forward pass, given the number of passes before it."""
+    return (seed + 0x9E3779B97F4A7C15 * forwards) % 2**63
 
 
 def _stacked(modules: Sequence[nn.Module], device: torch.device) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ Everything that changes while a graph is replayed (batch order, keep counts, lea
 that are written in place. Everything a graph reads is an attribute here, so it lives as long as the graph.
 
 Letters: P members, p members of one method, M networks in a member, G networks in all, B batch, N samples, C classes,
-S steps in an epoch, V clean samples in a batch.
+S steps in an epoch, V clean samples in a batch, k random numbers of the augmentations of a sample.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from s2e.engine.augmentation import BatchAugmentation
 from s2e.engine.batches import BatchSource
 from s2e.engine.compiled.materialise import materialised
 from s2e.engine.compiled.torch_internals import start_compile_workers
 from s2e.engine.cuda_graphs import CapturedFunction
+from s2e.engine.evaluation import predicted_classes
 from s2e.engine.optimizers import StackedOptimizer
 from s2e.engine.recorder import Recorder, StepOutcome
 from s2e.engine.stacked_networks import StackedNetworks
@@ -70,6 +72,7 @@ class Epoch:
         keep_rate: (P,) share of a batch to keep.
         learning_rate_factor: factor on every learning rate.
         clean_order: (S * V,) the clean samples in the order of training, for methods that need them.
+        draws: (S * B, k) random numbers of the augmentations of each sample in this order, on the CPU.
     """
 
     number: int
@@ -79,6 +82,7 @@ class Epoch:
     keep_rate: Tensor
     learning_rate_factor: float
     clean_order: Tensor | None = None
+    draws: Tensor | None = None
 
 
 class TrainingStep:
@@ -92,6 +96,7 @@ class TrainingStep:
         labels: (P, N) given labels on the device.
         recorder: records each step.
         clean: clean samples, for methods that need them.
+        augmentation: changes the training batches; None to train on them as they are. Clean samples are not changed.
         use_graph: replay the step as a CUDA graph if the labels are on a CUDA device.
         compile_step: compile the step before it is captured, if the networks are vectorised.
     """
@@ -106,11 +111,13 @@ class TrainingStep:
         recorder: Recorder,
         *,
         clean: CleanSamples | None = None,
+        augmentation: BatchAugmentation | None = None,
         use_graph: bool = True,
         compile_step: bool = False,
     ) -> None:
         self._networks, self._groups, self._optimizer = networks, groups, optimizer
         self._batches, self._labels, self._recorder, self._clean = batches, labels, recorder, clean
+        self._augmentation = augmentation
         self._keep = torch.zeros(len(labels), dtype=torch.int64, device=labels.device)
         self._keep_rate = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
         self._epoch = torch.zeros((), dtype=torch.int64, device=labels.device)
@@ -139,6 +146,8 @@ class TrainingStep:
         self._batches.begin_epoch(epoch.order)
         if self._clean is not None and epoch.clean_order is not None:
             self._clean.batches.begin_epoch(epoch.clean_order)
+        if self._augmentation is not None and epoch.draws is not None:
+            self._augmentation.begin_epoch(epoch.draws)
         self._recorder.begin_epoch(epoch.number, epoch.order, epoch.steps)
 
     def run(self, steps: int) -> None:
@@ -154,13 +163,17 @@ class TrainingStep:
 
     def _step(self) -> None:
         inputs, index = self._batches.batch()
+        if self._augmentation is not None:
+            inputs = self._augmentation.augmented(inputs)
         clean = None
         if self._clean is not None:
             clean_inputs, clean_index = self._clean.batches.batch()
             clean = (clean_inputs, self._clean.labels.index_select(0, clean_index))
-        labels = materialised(self._labels.index_select(1, index))  # (P, B)
+        labels = self._labels_of(index)  # (P, B)
         logits_of_all = self._networks.forward(inputs, training=True)  # (G, B, C)
-        by_group = logits_of_all.split([group.size * group.method.networks for group in self._groups])
+        samples_last = self._networks.layered
+        sizes = [group.size * group.method.networks for group in self._groups]
+        by_group = _split_by_group(logits_of_all, sizes, samples_last=samples_last)
         outcomes = []
         for group, own in zip(self._groups, by_group, strict=True):
             logits = own.unflatten(0, (group.size, group.method.networks))  # (p, M, B, C)
@@ -169,18 +182,36 @@ class TrainingStep:
                 networks = GroupNetworks(self._networks, group, inputs, *clean)
             given, keep = labels[group.members], self._keep[group.members]
             rate = self._keep_rate[group.members]
-            batch = Batch(logits, given, keep, rate, self._epoch, group.transition, networks)
-            outcomes.append(StepOutcome(group.method.objective(batch), logits.detach().argmax(dim=-1), given))
+            batch = Batch(logits, given, keep, rate, self._epoch, group.transition, networks, samples_last)
+            predicted = predicted_classes(logits.detach(), samples_last=samples_last)
+            outcomes.append(StepOutcome(group.method.objective(batch), predicted, given))
         self._recorder.record(index, outcomes)
         objectives = [outcome.objective for outcome in outcomes]
         loss = torch.stack([objective.loss.sum() for objective in objectives]).sum()
         self._optimizer.update(self._networks.gradients(loss), self._active(objectives))
+
+    def _labels_of(self, index: Tensor) -> Tensor:
+        """Return the labels of a batch (B,) of samples for every member, (P, B)."""
+        if not self._networks.layered:
+            return materialised(self._labels.index_select(1, index))
+        if self._labels.stride(0) == 0:  # shared by all members: selecting columns would copy all labels first
+            return self._labels[0].index_select(0, index).expand(len(self._labels), -1)
+        return self._labels.index_select(1, index)
 
     def _active(self, objectives: Sequence[Objective]) -> Tensor | None:
         """Return which of the G networks have selected samples, (G,) bool; None for all."""
         if not self._some_inactive:
             return None
         return torch.cat([objective.selected.any(dim=-1).flatten() for objective in objectives])
+
+
+def _split_by_group(logits: Tensor, sizes: list[int], *, samples_last: bool) -> list[Tensor]:
+    """Split the logits (G, B, C) of all networks by the numbers of networks of each group."""
+    if samples_last:
+        # The gradient of a split is contiguous, whatever the methods do. It must have samples last as well: how a
+        # product is rounded depends on the layout of its operands, and must not depend on the number of groups.
+        return [own.mT for own in logits.mT.split(sizes)]
+    return list(logits.split(sizes))
 
 
 class GroupNetworks:

@@ -5,8 +5,9 @@ Letters: P members, M networks in a member, G networks in all, T epochs, B batch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,13 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from s2e.data import LabelledData, check_trainable
+from s2e.engine.augmentation import Augmentation, check_augmentation
 from s2e.engine.batches import scaled
+from s2e.engine.checkpoints import Checkpoints
 from s2e.engine.curves import Curves, Dynamics
 from s2e.engine.learning_rates import LearningRatePlan, Linear, check_plan
 from s2e.engine.optimizers import Adam, Optimizer, check_optimizers
+from s2e.engine.precision import check_precision
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
-from s2e.networks import Factory, check_network
+from s2e.networks import Factory, check_network, isolated_random_state
 from s2e.schedules import check_epochs, check_schedule
 
 VALIDATION = "valid"
@@ -61,17 +65,22 @@ class Task:
         evaluate: data sets on which accuracy is recorded after every epoch, by name; training does not depend on it.
         epochs: T.
         batch_size: B; samples that do not fill a batch are left out, different ones in every epoch.
-        seed: determines the order of the batches.
+        seed: determines the order of the batches and the draws of augmentations.
         device: device of the training.
         vectorize: see `StackedNetworks`.
         stream: see `batch_source`.
         chunk: maximum number of members trained together; None to decide by the free memory.
+        memory: bytes that the members may use together; None for those that are free.
         graph: replay steps as CUDA graphs on a CUDA device.
         compile: compile the step before it is captured; None to decide by the length of the training.
         clean: correctly labelled samples, for methods that train with them.
         keep_best_on: name of a data set in `evaluate`; the weights of each member's best epoch on it are kept as well.
         optimizer: how weights are updated, for members whose `optimizer` is None.
         plan: the factor on all learning rates by epoch.
+        augmentation: random changes of the training images, in this order; the same for all members.
+        precision: number formats of products: auto, float32 or bfloat16; see `precision`.
+        checkpoints: where and how often the state of the training is written; None for never.
+        executor: trains the populations, such as on several devices; None for this process on `device`.
     """
 
     train: LabelledData
@@ -85,12 +94,17 @@ class Task:
     vectorize: bool | None = None
     stream: bool | None = None
     chunk: int | None = None
+    memory: int | None = None
     graph: bool = True
     compile: bool | None = None
     clean: LabelledData | None = None
     keep_best_on: str | None = None
     optimizer: Optimizer = field(default_factory=Adam)
     plan: LearningRatePlan = field(default_factory=Linear)
+    augmentation: tuple[Augmentation, ...] = ()
+    precision: str = "auto"
+    checkpoints: Checkpoints | None = None
+    executor: Executor | None = None
 
     def method_of(self, member: Member) -> Method:
         """Return the method of a member."""
@@ -147,7 +161,7 @@ class Trained:
         """Return the M trained networks of a member as modules on the CPU, in evaluation mode."""
         loaded = []
         for row in range(sum(self.networks_per_member))[self.rows(member)]:
-            with torch.random.fork_rng(devices=[]):
+            with isolated_random_state():
                 module = network()
             # Not strict: `state` has tied weights only once, and buffers that are not in a state dict.
             module.load_state_dict({name: tensor[row] for name, tensor in self.state.items()}, strict=False)
@@ -179,6 +193,23 @@ class Trained:
         )
 
 
+class Executor(Protocol):
+    """Trains populations on other devices or machines than `Task.device`.
+
+    The outcome equals that of `Trainer`: exactly on CPUs, up to rounding on GPUs.
+    """
+
+    def train(
+        self,
+        task: Task,
+        members: Sequence[Member],
+        *,
+        on_epoch: Callable[[EpochFinished], None] | None = None,
+        stop: Callable[[EpochFinished], Collection[int]] | None = None,
+    ) -> Trained:
+        """Train P members; see `train_population`. Callbacks are called by one thread at a time."""
+
+
 def _concatenated(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
@@ -188,6 +219,8 @@ def check_task(task: Task, members: Sequence[Member]) -> None:
     check_trainable(task.train, task.batch_size)
     check_epochs(task.epochs)
     check_plan(task.plan, task.epochs)
+    check_precision(task.precision)
+    check_augmentation(task.augmentation, task.train.sample_shape)
     check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
     if not members:
         raise InvalidInput("`members` must hold at least one member, but got none.")

@@ -1,7 +1,9 @@
 """Training shares of a population in several CPU threads, with callbacks in a fixed order.
 
 An operation on a small network is too short to be split between cores: if another process is busy, synchronising the
-cores makes it many times slower. So each thread trains its own share of the members.
+cores makes it many times slower. So each operation is computed by one thread, and each thread trains its own share of
+the members. Stacked networks are small whatever their size: how an operation on them is rounded would depend on the
+number of threads, and with it on the number of members; see `large_products`.
 """
 
 from __future__ import annotations
@@ -18,42 +20,77 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from s2e.engine.curves import Curves
-from s2e.engine.task import Trained
-from s2e.networks import Factory
+from s2e.engine.large_products import threads_for_large_products
+from s2e.engine.stacked_networks import StackedNetworks
+from s2e.engine.task import Task, Trained
+from s2e.networks import isolated_random_state
 
 SMALL_FLOPS = 2e7
 """Floating-point operations of a forward pass below which a network counts as small; the MLP on MNIST has 5e7."""
+
+FLOPS_PER_THREAD = 2.5e7
+"""Floating-point operations in the forward passes of a step that justify a further thread for stacked networks.
+
+The threads of a process share Python's interpreter, in which the steps of small networks spend most of their time.
+"""
 
 EpochCallback: TypeAlias = Callable[[int, tuple[int, ...], Curves], list[int]]
 """Called with an epoch, the indices of the members in training and their curves; returns the rows to stop."""
 
 
-def too_small_to_split(network: Factory, batch: Tensor) -> bool:
-    """Return whether the operations of a network on a batch (B, ...) are too short to be split between CPU cores.
+def small_network_flops(task: Task, batch: Tensor) -> tuple[float, bool] | None:
+    """Return the work of a network if each of its operations is to be computed by one thread; None if not.
 
-    False for networks that draw random numbers: torch has one random state, which the threads would share.
+    Networks that draw random numbers in a loop are not: torch has one random state, which the threads would share.
+
+    Args:
+        task: its network is measured.
+        batch: (B, ...)
+
+    Returns:
+        floating-point operations of a forward pass, and whether the networks are stacked layer by layer.
     """
-    with torch.random.fork_rng(devices=[]):
-        module = network()
+    with isolated_random_state():
+        networks = StackedNetworks(
+            task.network, [0], torch.device("cpu"), vectorize=task.vectorize, precision=task.precision
+        )
+        networks.forward(batch[:2], training=False)
+        if networks.layered:  # only products count, and counting operations would load torch's compiler
+            return 2.0 * len(batch) * sum(w.numel() for w in networks.parameters.values() if w.ndim == 3), True
+        module = task.network()
         before = torch.get_rng_state()
         with FlopCounterMode(display=False) as counter:
             module(batch)
         draws = not torch.equal(before, torch.get_rng_state())
-    return counter.get_total_flops() < SMALL_FLOPS and not draws
+    flops = float(counter.get_total_flops())
+    return None if draws or flops >= SMALL_FLOPS else (flops, False)
+
+
+def thread_count(members: int, networks: int, flops: float, *, stacked: bool) -> int:
+    """Return the number of threads that train small networks fastest; the outcome does not depend on it."""
+    count = min(torch.get_num_threads(), members)
+    return max(1, min(count, int(networks * flops / FLOPS_PER_THREAD))) if stacked else count
 
 
 def train_in_threads(
-    train: Callable[[Sequence[int], EpochCallback], Trained], indices: Sequence[int], callback: EpochCallback
+    train: Callable[[Sequence[int], EpochCallback], Trained],
+    indices: Sequence[int],
+    callback: EpochCallback,
+    count: int,
 ) -> list[Trained]:
-    """Train an equal share of the members in each of torch's threads; return the outcomes in the order of `indices`.
+    """Train an equal share of the members in each of several threads; return the outcomes in the order of `indices`.
 
     Args:
         train: trains the members at some indices, and calls its second argument after every epoch.
         indices: indices of the members.
         callback: called by one thread at a time, in an order that does not depend on the speed of the threads.
+        count: number of threads; torch's other threads are used in large products.
     """
     threads = torch.get_num_threads()
-    shares = [share.tolist() for share in np.array_split(indices, min(threads, len(indices)))]
+    if count == 1:  # in the calling thread: OpenMP's workers for another thread would sleep between operations
+        with one_thread_for_operations():
+            return [train(indices, callback)]
+    shares = [share.tolist() for share in np.array_split(indices, count)]
     order = CallbackOrder(len(shares))
 
     def train_share(thread: int) -> Trained:
@@ -61,11 +98,10 @@ def train_in_threads(
             with order.turn(thread):
                 return callback(epoch, indices, curves)
 
-        with order.participation(thread):
+        with order.participation(thread), threads_for_large_products(threads // count):
             return train(shares[thread], ordered_callback)
 
-    torch.set_num_threads(1)
-    try:
+    with one_thread_for_operations():
         with ThreadPoolExecutor(len(shares)) as pool:
             futures = [pool.submit(train_share, thread) for thread in range(len(shares))]
             try:
@@ -76,6 +112,16 @@ def train_in_threads(
         for problem in sorted(problems, key=lambda problem: isinstance(problem, CancelledError)):
             raise problem
         return [future.result() for future in futures]
+
+
+@contextmanager
+def one_thread_for_operations() -> Iterator[None]:
+    """Let torch compute each operation with one thread; its other threads are used in large products of this one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threads_for_large_products(threads):
+            yield
     finally:
         torch.set_num_threads(threads)
 
@@ -87,9 +133,11 @@ class CallbackOrder:
 
     Args:
         threads: number of threads.
+        ordered: False to call them in any order, still one at a time.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, *, ordered: bool = True) -> None:
+        self._ordered = ordered
         self._callbacks = dict.fromkeys(range(threads), 0)  # of each thread that still participates
         self._changed = Condition()
         self._cancelled = False
@@ -102,7 +150,7 @@ class CallbackOrder:
             CancelledError: if the turns are cancelled.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._cancelled or thread == self._next())
+            self._changed.wait_for(lambda: self._cancelled or not self._ordered or thread == self._next())
             if self._cancelled:
                 raise CancelledError
             try:

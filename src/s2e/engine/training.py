@@ -11,23 +11,31 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e.data import LabelledData
+from s2e.engine.augmentation import draw_all
 from s2e.engine.curves import Curves
+from s2e.engine.lockstep import Lockstep, TaskCheckpoints
 from s2e.engine.memory import chunk_size, probe_batch
 from s2e.engine.population import Population, clean_batch_size
+from s2e.engine.precision import product_precision
+from s2e.engine.process_setting import ProcessSetting
 from s2e.engine.step import Epoch
 from s2e.engine.task import EpochFinished, Member, Task, Trained, check_task
-from s2e.engine.threads import EpochCallback, too_small_to_split, train_in_threads
+from s2e.engine.threads import EpochCallback, small_network_flops, thread_count, train_in_threads
+from s2e.errors import is_out_of_memory
+from s2e.networks import RANDOM_STATE_LOCK
 from s2e.schedules import keep_counts
 from s2e.seeds import derive
 
 log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 
 def train_population(
@@ -64,6 +72,7 @@ class Trainer:
         self.task = task
         self._idle: Population | None = None  # from an earlier training, with its captured step
         self._last_sizes = (0, 0)  # members, and members in a chunk
+        self._checkpoints = TaskCheckpoints(task)
 
     def train(
         self,
@@ -75,10 +84,13 @@ class Trainer:
         """Train P members."""
         task = self.task
         check_task(task, members)
+        if task.executor is not None:
+            return task.executor.train(task, members, on_epoch=on_epoch, stop=stop)
         size = self._chunk_size(members)
         order = _grouped_by_method(task, members)
         chunks: list[Trained] = []
         first = 0
+        self._checkpoints.begin()
 
         def callback(epoch: int, indices: tuple[int, ...], curves: Curves) -> list[int]:
             finished = EpochFinished(epoch + 1, task.epochs, indices, len(order), curves)
@@ -90,17 +102,18 @@ class Trainer:
         while first < len(order):
             chunk = order[first : first + size]
             try:
-                with _current_device(task.device), _isolated_random_state(task), _tf32_matrix_products():
+                with _current_device(task.device), _isolated_random_state(task), product_precision(task.precision):
                     chunks += self._train_indices(members, chunk, callback)
                 first += len(chunk)
-            except torch.OutOfMemoryError:
-                if len(chunk) == 1:
+            except (RuntimeError, MemoryError) as problem:
+                if len(chunk) == 1 or not is_out_of_memory(problem):
                     raise
                 size = (len(chunk) + 1) // 2
                 log.warning("out of memory with %d members at a time; continuing with %d", len(chunk), size)
             if size < len(chunk):  # outside the handler, which keeps the tensors of the failed attempt alive
                 gc.collect()
                 torch.cuda.empty_cache()
+        self._checkpoints.end()
         self._last_sizes = (len(members), size)
         trained = Trained.concatenate(chunks)
         return trained if order == sorted(order) else trained.take(np.argsort(order).tolist())
@@ -108,27 +121,34 @@ class Trainer:
     def _train_indices(
         self, members: Sequence[Member], indices: Sequence[int], callback: EpochCallback
     ) -> list[Trained]:
-        """Train the members at some indices, small networks on a CPU in several threads.
+        """Train the members at some indices, small networks on a CPU with one thread for each operation.
 
-        The choice depends on network and batch, never on the number of members: rounding depends on the threads that
-        share an operation, and a member must not depend on the other members.
+        Whether they are small depends on network and batch, never on the number of members: rounding depends on the
+        threads that share an operation, and a member must not depend on the other members.
         """
 
         def train(share: Sequence[int], callback: EpochCallback) -> Trained:
             return self._train_lockstep(members, share, callback)
 
-        if self.task.device.type == "cpu" and torch.get_num_threads() > 1 and self._small_network:
-            return train_in_threads(train, indices, callback)
-        return [train(indices, callback)]
+        if self.task.device.type != "cpu" or torch.get_num_threads() == 1 or self.small_network is None:
+            return [train(indices, callback)]
+        flops, stacked = self.small_network
+        networks = sum(self.task.method_of(members[index]).networks for index in indices)
+        return train_in_threads(train, indices, callback, thread_count(len(indices), networks, flops, stacked=stacked))
 
     def _train_lockstep(self, members: Sequence[Member], indices: Sequence[int], callback: EpochCallback) -> Trained:
         """Train the members at some indices, which fit the memory together; `callback` returns the rows to stop."""
-        task = self.task
-        curves = Curves.empty(len(indices), task.epochs, task.evaluate)
-        population = self._population([members[index] for index in indices])
-        outcomes: list[tuple[NDArray[np.int64], Trained]] = []
-        order = batch_order(task, 0)
-        for number in range(task.epochs):
+        task, own = self.task, [members[index] for index in indices]
+        checkpoint = self._checkpoints.of(own, alone=len(own) == len(members))
+        lockstep = checkpoint.restored(self._population) or Lockstep(
+            Curves.empty(len(own), task.epochs, task.evaluate), self._population(own)
+        )
+        curves = lockstep.curves
+        for number in range(lockstep.epochs):  # trained by an earlier process: stopped members are stopped already
+            callback(number, tuple(indices), curves.until(number + 1))
+        order = batch_order(task, lockstep.epochs)
+        while lockstep.population is not None:
+            number, population = lockstep.epochs, lockstep.population
             epoch = plan_epoch(task, number, population, order)
             population.step.begin_epoch(epoch)
             population.step.run(epoch.steps)
@@ -137,21 +157,14 @@ class Trainer:
             population.recorder.end_epoch(number, curves, population.rows)
             for name, accuracy in accuracies.items():
                 by_member = accuracy.cpu().split(population.networks_per_member)
-                curves.accuracy[name][population.rows, number] = [float(own.mean()) for own in by_member]
+                curves.accuracy[name][population.rows, number] = [float(each.mean()) for each in by_member]
             if population.best is not None and task.keep_best_on is not None:
                 population.best.update(curves.accuracy[task.keep_best_on][population.rows, number])
-            stopped = np.isin(population.rows, callback(number, tuple(indices), curves))
-            if stopped.any() and number + 1 < task.epochs:
-                outcomes.append(population.outcome(curves, np.flatnonzero(stopped)))
-                if stopped.all():
-                    break
-                population = population.take(np.flatnonzero(~stopped), task.epochs - number - 1)
-        else:
-            outcomes.append(population.outcome(curves, np.arange(len(population.members))))
-        self._idle = population if population.step.captured else None
-        order_of_rows = np.argsort(np.concatenate([rows for rows, _ in outcomes]))
-        trained = Trained.concatenate([outcome for _, outcome in outcomes])
-        return trained if len(outcomes) == 1 else trained.take(order_of_rows.tolist())
+            lockstep.end_epoch(np.isin(population.rows, callback(number, tuple(indices), curves)))
+            checkpoint.save_if_due(lockstep)
+            if lockstep.population is None and population.step.captured:
+                self._idle = population
+        return lockstep.trained()
 
     def _population(self, members: Sequence[Member]) -> Population:
         """Put members on the device, in the tensors of the idle population if possible."""
@@ -174,8 +187,9 @@ class Trainer:
         return self.task.chunk or chunk_size(self.task, members)
 
     @cached_property
-    def _small_network(self) -> bool:
-        return too_small_to_split(self.task.network, probe_batch(self.task))
+    def small_network(self) -> tuple[float, bool] | None:
+        """The work of a network if each of its operations is computed by one thread; see `small_network_flops`."""
+        return small_network_flops(self.task, probe_batch(self.task))
 
 
 def engine_steps(task: Task, members: Sequence[Member]) -> Callable[[int], None]:
@@ -196,7 +210,7 @@ def engine_steps(task: Task, members: Sequence[Member]) -> Callable[[int], None]
                 population.step.begin_epoch(epoch)
                 left = epoch.steps
             now = min(steps, left)
-            with _tf32_matrix_products():
+            with product_precision(task.precision):
                 population.step.run(now)
             steps, left = steps - now, left - now
 
@@ -216,6 +230,7 @@ def plan_epoch(task: Task, number: int, population: Population, order: Tensor) -
         torch.from_numpy(keep_rates),
         task.plan.factor(number, task.epochs),
         None if clean is None else clean_batch_order(task, clean, number, steps),
+        augmentation_draws(task, number, len(order)) if task.augmentation else None,
     )
 
 
@@ -224,6 +239,12 @@ def batch_order(task: Task, epoch: int) -> Tensor:
     generator = torch.Generator().manual_seed(derive(task.seed, "order", epoch))
     shuffled = torch.randperm(len(task.train), generator=generator)
     return shuffled[: len(shuffled) // task.batch_size * task.batch_size]
+
+
+def augmentation_draws(task: Task, epoch: int, samples: int) -> Tensor:
+    """Return the random numbers of the augmentations in an epoch, (S * B, k), the same on every device."""
+    generator = torch.Generator().manual_seed(derive(task.seed, "augmentation", epoch))
+    return draw_all(task.augmentation, samples, task.train.sample_shape, generator)
 
 
 def clean_batch_order(task: Task, clean: LabelledData, epoch: int, steps: int) -> Tensor:
@@ -247,19 +268,23 @@ def _current_device(device: torch.device) -> AbstractContextManager[None]:
 
 @contextmanager
 def _isolated_random_state(task: Task) -> Iterator[None]:
-    """Seed the random state that modules use (dropout), and restore the caller's afterwards."""
+    """Seed the random state that modules use (dropout), and restore the caller's afterwards.
+
+    Only the state of the own device is seeded: another thread may be training on another one.
+    """
+    seed = derive(task.seed, "modules")
     devices = [task.device] if task.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(derive(task.seed, "modules"))
+    with _CPU_RANDOM_STATE.kept(), torch.random.fork_rng(devices=devices) if devices else nullcontext():
+        with RANDOM_STATE_LOCK:
+            if task.device.type in ("cpu", "cuda"):
+                torch.default_generator.manual_seed(seed)
+            else:
+                torch.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)  # of the current device
         yield
 
 
-@contextmanager
-def _tf32_matrix_products() -> Iterator[None]:
-    """Let float32 matrix products use tf32 on tensor cores; without effect on a CPU."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+_CPU_RANDOM_STATE = ProcessSetting(
+    torch.default_generator.get_state, torch.default_generator.set_state, RANDOM_STATE_LOCK
+)

@@ -8,6 +8,7 @@ wrong labels and predicts each of them with certainty, so the matrix would be th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,7 +19,10 @@ from numpy.typing import NDArray
 from s2e.engine.inference import predictions
 from s2e.engine.task import VALIDATION, EpochFinished, Member, Task, Trained
 from s2e.engine.training import train_population
+from s2e.errors import DIVERGED_ADVICE
 from s2e.methods import Need, Standard, default_percentile, estimate_transition
+
+log = logging.getLogger(__name__)
 
 
 class TwoStageTrained(NamedTuple):
@@ -35,6 +39,7 @@ def train_in_two_stages(
     on_epoch: Callable[[EpochFinished], None] | None = None,
     stop: Callable[[EpochFinished], Collection[int]] | None = None,
     on_first_stage: Callable[[list[int], Trained], None] | None = None,
+    on_estimates: Callable[[dict[int, NDArray[np.float64]]], None] | None = None,
 ) -> TwoStageTrained:
     """Train P members of any methods, in two populations if a transition matrix has to be estimated, else in one.
 
@@ -49,7 +54,23 @@ def train_in_two_stages(
         stop: called after every epoch of each population; returns indices of members of that population to stop.
         on_first_stage: called before the second population, if there is one, with the indices of the members that are
             finished and their outcome; not called if there are none.
+        on_estimates: called before the second population, if there is one, with the estimated matrices (C, C) by the
+            index of the member.
     """
+    done = _train_stages(task, members, on_epoch, stop, on_first_stage, on_estimates)
+    if done.trained.curves.diverged.all():
+        log.warning("all trainings diverged: %s", DIVERGED_ADVICE)
+    return done
+
+
+def _train_stages(
+    task: Task,
+    members: Sequence[Member],
+    on_epoch: Callable[[EpochFinished], None] | None,
+    stop: Callable[[EpochFinished], Collection[int]] | None,
+    on_first_stage: Callable[[list[int], Trained], None] | None,
+    on_estimates: Callable[[dict[int, NDArray[np.float64]]], None] | None,
+) -> TwoStageTrained:
     waiting = [index for index, member in enumerate(members) if _needs_estimate(task, member)]
     if not waiting:
         return TwoStageTrained(train_population(task, members, on_epoch=on_epoch, stop=stop), list(members))
@@ -67,6 +88,8 @@ def train_in_two_stages(
         on_first_stage(ready, trained.take(range(len(ready))))
     sources = [positions[_training_key(task, replace(members[index], method=Standard()))] for index in waiting]
     matrices = estimate_transitions(task, trained, sources)
+    if on_estimates is not None:
+        on_estimates(dict(zip(waiting, matrices, strict=True)))
     second = [replace(members[index], transition=matrix) for index, matrix in zip(waiting, matrices, strict=True)]
     corrected = train_population(task, second, on_epoch=on_epoch, stop=stop)
     together = Trained.concatenate([trained.take(range(len(ready))), corrected] if ready else [corrected])

@@ -5,7 +5,7 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Classifier, LearningRatePlan, Optimizer
+from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
 from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
@@ -31,7 +31,7 @@ from s2e.estimator.features import Encoder, ImageEncoder, NumberEncoder, SparseE
 from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
-from s2e.specs import AUTO, GenerationSize, TrainingSpec
+from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, TrainingSpec
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
 from s2e.workflows import SILENT, build_task, check_choices, plan_for, search_and_train
 
@@ -62,6 +62,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
         plan: the factor on the learning rate by epoch: constant, linear, cosine or step, with options as in
             "linear:start=0.4" or "cosine:warmup=5", or an object with the interface `s2e.LearningRatePlan`.
+        augment: random changes of training images: "none", or a list such as "crop:padding=4,flip,cutout:size=8", also
+            with "normalize"; or a sequence of such names and of objects with the interface `s2e.Augmentation`.
+        precision: number format of products: "float32", "bfloat16", or "auto", what the device computes fastest without
+            losing accuracy. Weights and losses are float32.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
             `s2e.Method`.
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp, or an object with the
@@ -73,7 +77,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         restarts: seeds of the final training, of which validation selects one.
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
-        device: "cpu", "cuda", …, or "auto".
+        device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
+        executor: "ray" to train on a Ray cluster: the one that this process has joined with `ray.init`, or a new one
+            on this machine; this process when None.
         n_jobs: threads on a CPU; the setting of PyTorch when None, all cores when -1.
         random_state: seed of everything that is drawn at random; pass an int for reproducible results.
         verbose: 1 to show progress.
@@ -112,6 +118,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         learning_rate: float = 1e-3,
         optimizer: str | Optimizer = "adam",
         plan: str | LearningRatePlan = "linear:start=0.4",
+        augment: str | Augmentation | Sequence[str | Augmentation] = NO_AUGMENTATION,
+        precision: str = AUTO,
         method: str | Method = "coteaching",
         space: str | Space = "s2e",
         sampler: str | BaseSampler = "curve",
@@ -120,6 +128,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         validation_share: float | None = None,
         sparse_components: int | None = 256,
         device: str = AUTO,
+        executor: str | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -131,6 +140,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.learning_rate = learning_rate
         self.optimizer = optimizer
         self.plan = plan
+        self.augment = augment
+        self.precision = precision
         self.method = method
         self.space = space
         self.sampler = sampler
@@ -139,6 +150,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.validation_share = validation_share
         self.sparse_components = sparse_components
         self.device = device
+        self.executor = executor
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -167,13 +179,16 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         checks.refuse(refused)
         search = checks.search_spec(self)
         longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
-        check_choices(longest, self.method, self.device, search)
+        execution = Execution(self.device, self.executor or LOCAL)
+        check_choices(longest, self.method, execution, search)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         samples = checks.samples(self, X)
         given = checks.labels(self, y, samples.shape[0])
         self.classes_, labels = np.unique(given, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InvalidInput(f"`y` must hold at least two classes, but got only one class, {self.classes_[0]!r}.")
+            raise InvalidInput(
+                f"`y` must hold at least two classes, but got only one class, {self.classes_.tolist()[0]!r}."
+            )
         self._encoder = self._fitted_encoder(samples, derive(seed, "features"))
         data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
         train, valid = self._split(data, X_val, y_val, seed)
@@ -187,7 +202,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 training,
                 self.method,
                 seed=seed,
-                device=self.device,
+                execution=execution,
                 clean=valid if self.validation_ == "clean" else None,
             )
             plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
@@ -207,7 +222,14 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _training(self, epochs: int, batch_size: int) -> TrainingSpec:
         return TrainingSpec(
-            self.network, epochs, batch_size, self.learning_rate, optimizer=self.optimizer, plan=self.plan
+            self.network,
+            epochs,
+            batch_size,
+            self.learning_rate,
+            optimizer=self.optimizer,
+            plan=self.plan,
+            augment=self.augment,
+            precision=self.precision,
         )
 
     def _inputs(self, X: Any) -> NDArray[Any]:

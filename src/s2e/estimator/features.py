@@ -12,6 +12,7 @@ Letters: N samples, F columns, Q directions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -21,7 +22,8 @@ from scipy import sparse
 
 from s2e.data.table_columns import centre_and_scale, standardised
 from s2e.data.table_encoding import TableEncoder
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.errors import InvalidInput
+from s2e.files.fields import Fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -160,18 +162,31 @@ def write_encoder(encoder: Encoder) -> WrittenEncoder:
     return WrittenEncoder({"kind": kind, **values}, arrays)
 
 
-def read_encoder(about: Mapping[str, Any], arrays: Mapping[str, Array]) -> Encoder:
+def read_encoder(about: Fields, arrays: Mapping[str, Array]) -> Encoder:
     """Return the encoder that `write_encoder` wrote."""
-    try:
-        fields = {**about, **arrays}
-        cls = ENCODERS[fields.pop("kind")]
-        if cls is TableEncoder:
-            return TableEncoder.from_json(fields)
-        if cls is ImageEncoder:
-            fields["shape"] = tuple(map(int, fields["shape"]))
-        encoder: Encoder = cls(**fields)
-        return encoder
-    except (KeyError, TypeError, ValueError) as problem:
-        raise UnreadableData(
-            f"the encoder of this classifier cannot be restored ({problem!r}); fit it again."
-        ) from problem
+    kind = about.text("kind")
+    if kind == "table":
+        return TableEncoder.from_json(about)
+    positive = math.ulp(0.0)
+    if kind == "numbers":
+        columns = arrays["centre"].shape if "centre" in arrays else ()
+        centre, scale = _array(arrays, "centre", "f", columns), _array(arrays, "scale", "f", columns)
+        if len(columns) != 1 or not np.isfinite(centre).all() or not (np.isfinite(scale) & (scale > 0)).all():
+            raise InvalidInput("`centre` and `scale` of an encoder must be finite, and all scales positive.")
+        return NumberEncoder(centre, scale, _array(arrays, "missing", "b", columns))
+    if kind == "sparse":
+        directions = arrays.get("directions")
+        if directions is not None and (directions.ndim != 2 or directions.dtype.kind != "f"):
+            raise InvalidInput(f"`directions` must have the shape (Q, F), but got {directions.shape}.")
+        return SparseEncoder(directions, about.number("scale", least=positive))
+    if kind == "images":
+        shape, pixels = about.integers("shape", least=1), about.flag("pixels")
+        return ImageEncoder(shape, pixels, about.number("centre"), about.number("scale", least=positive))
+    raise about.error("kind", f"one of {', '.join(ENCODERS)}", kind)
+
+
+def _array(arrays: Mapping[str, Array], name: str, kind: str, shape: tuple[int, ...]) -> Array:
+    if name not in arrays or arrays[name].dtype.kind != kind or arrays[name].shape != shape:
+        got = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "none"
+        raise InvalidInput(f"`{name}` of an encoder must have the shape {shape}, but got {got}.")
+    return arrays[name]

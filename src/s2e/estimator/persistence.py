@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,16 +15,24 @@ import torch
 from numpy.typing import NDArray
 
 from s2e._version import __version__
+from s2e.data.table_encoding import TableEncoder
 from s2e.engine import Classifier
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.estimator.features import read_encoder, write_encoder
-from s2e.networks import factory_of
-from s2e.runs import Run, with_weights
+from s2e.estimator.classifier import S2EClassifier
+from s2e.estimator.features import Encoder, NumberEncoder, read_encoder, write_encoder
+from s2e.files.fields import Fields
+from s2e.networks import factory_of, statistics_of
+from s2e.runs import Run, described, normalisation_to_json, restored_networks, with_normalisation
 
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
 
 VERSION = 1
+MAX_JOBS = 1024
+MAX_BYTES_OF_CLASSES = 2**28
+ROUNDING = 1e-6
+"""Tolerance of probabilities."""
+
 NETWORK, FEATURES, AUDIT = "network", "features.", "audit."
 _NUMBERS = ("validation_accuracy_", "noise_rate_")
 _COUNTS = ("epochs_", "batch_size_", "n_trials_")
@@ -58,6 +68,7 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
         "features": features.about,
         "sample_shape": list(fitted._classifier.sample_shape),
         "networks": len(fitted._classifier.networks),
+        **normalisation_to_json(statistics_of(fitted._classifier.networks[0])),
         "validation_": fitted.validation_,
         **{name: float(getattr(fitted, name)) for name in _NUMBERS},
         **{name: int(getattr(fitted, name)) for name in _COUNTS},
@@ -76,41 +87,139 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
     where = Path(path)
     if not where.is_file():
         raise UnreadableData(f"{str(where)!r} must be a file written by `save`, but it does not exist.")
-    try:
+    with _naming(where):
         tensors, metadata = Run(where.parent).read_weights(where.name)
-        about = json.loads(metadata["s2e_classifier"])
-        if about["version"] != VERSION:
-            raise UnreadableData(f"{str(where)!r} has version {about['version']}, but only {VERSION} can be read.")
-        made = cls(**about["parameters"])
-        fitted: Any = made
-        if network is not None:
-            fitted.network = network
-        elif fitted.network is None:
-            raise InvalidInput("`network` must be given: this classifier was fitted with a factory.")
-        fitted.classes_ = np.array(about["classes"], dtype=np.dtype(about["classes_type"]))
-        arrays = {
-            key.removeprefix(FEATURES): tensor.numpy() for key, tensor in tensors.items() if key.startswith(FEATURES)
-        }
-        fitted._encoder = read_encoder(about["features"], arrays)
-        shape = tuple(about["sample_shape"])
-        names = tuple(map(str, about["classes"]))
-        factory = factory_of(fitted.network, shape, len(names))
-        modules = [with_weights(factory(), tensors, f"{NETWORK}{which}.") for which in range(about["networks"])]
-        fitted._classifier = Classifier(tuple(modules), names, shape)
-        for name in (*_NUMBERS, *_COUNTS, "validation_"):
-            setattr(fitted, name, about[name])
-        for name in _ARRAYS:
-            setattr(fitted, name, tensors[AUDIT + name].numpy())
-        fitted.doubtful_classes_ = fitted.classes_[tensors[AUDIT + "doubtful"].numpy()]
-        fitted.suggested_labels_ = fitted.classes_[tensors[AUDIT + "suggested"].numpy()]
-    except (UnreadableData, KeyError, TypeError, RuntimeError, AttributeError) as problem:
-        raise UnreadableData(f"{str(where)!r} is not a saved classifier: {str(problem).rstrip('.')}.") from problem
-    if about["columns"] is not None:
-        fitted.n_features_in_ = about["columns"]
-    if about["names"]:
-        fitted.feature_names_in_ = np.array(about["names"], dtype=object)
-    fitted._index = None
+        about = described(metadata, "s2e_classifier", where)
+        if about.integer("version") != VERSION:
+            raise about.error("version", str(VERSION), about.values["version"])
+        made = cls(**_read_parameters(about))
+    fitted: Any = made
+    if network is not None:
+        fitted.network = network
+    elif fitted.network is None:
+        raise InvalidInput("`network` must be given: this classifier was fitted with a factory.")
+    with _naming(where):
+        _restore(fitted, about, tensors)
     return made
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Begin the message of an error in the body with the file."""
+    try:
+        yield
+    except (InvalidInput, UnreadableData) as problem:
+        reason = str(problem).removeprefix(f"{str(path)!r} ")
+        raise UnreadableData(f"{str(path)!r} is not a saved classifier: {reason}") from problem
+
+
+def _read_parameters(about: Fields) -> dict[str, Any]:
+    """Return the parameters of the estimator; `fit` checks their values."""
+    written = about.fields("parameters")
+    known = inspect.signature(S2EClassifier.__init__).parameters
+    for name, value in written.values.items():
+        if name not in known or isinstance(value, (dict, list)):
+            raise about.error("parameters", "the parameters of S2EClassifier", written.values)
+    if written.values.get("n_jobs") is not None:  # also used by `predict`
+        written.integer("n_jobs", least=-MAX_JOBS, most=MAX_JOBS)
+        if written.values["n_jobs"] == 0:
+            raise about.error("parameters.n_jobs", "an integer other than 0", 0)
+    if written.values.get("network") is not None:
+        written.text("network")
+    return dict(written.values)
+
+
+def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Set the attributes of a fitted classifier."""
+    fitted.classes_ = _read_classes(about)
+    names, shape = tuple(map(str, fitted.classes_.tolist())), about.integers("sample_shape", least=1)
+    arrays = {name: _array(name, tensor) for name, tensor in tensors.items() if not name.startswith(NETWORK)}
+    features = {key.removeprefix(FEATURES): array for key, array in arrays.items() if key.startswith(FEATURES)}
+    fitted._encoder = read_encoder(about.fields("features"), features)
+    factory = with_normalisation(factory_of(fitted.network, shape, len(names)), about)
+    modules = restored_networks(
+        factory,
+        {name: tensor for name, tensor in tensors.items() if name.startswith(NETWORK)},
+        NETWORK,
+        about.integer("networks", least=1),
+        may_be_large=not isinstance(fitted.network, str),  # a factory that the caller passes
+    )
+    fitted._classifier = Classifier(modules, names, shape)
+    for name in _NUMBERS:
+        setattr(fitted, name, about.number(name, nan=True))
+    for name in _COUNTS:
+        setattr(fitted, name, about.integer(name))
+    fitted.validation_ = about.text("validation_")
+    audit = {key.removeprefix(AUDIT): array for key, array in arrays.items() if key.startswith(AUDIT)}
+    _check_audit(audit, len(names))
+    for name in _ARRAYS:
+        setattr(fitted, name, audit[name])
+    fitted.doubtful_classes_ = fitted.classes_[audit["doubtful"]]
+    fitted.suggested_labels_ = fitted.classes_[audit["suggested"]]
+    if about.values.get("columns") is not None:
+        fitted.n_features_in_ = about.integer("columns", least=1)
+        if isinstance(fitted._encoder, NumberEncoder) and len(fitted._encoder.centre) != fitted.n_features_in_:
+            raise about.error("columns", f"{len(fitted._encoder.centre)}, as in the encoder", fitted.n_features_in_)
+    if about.values.get("names"):
+        given = about.texts("names")
+        _check_names(about, given, fitted._encoder)
+        fitted.feature_names_in_ = np.array(given, dtype=object)
+    fitted._index = None
+
+
+def _check_names(about: Fields, given: tuple[str, ...], encoder: Encoder) -> None:
+    """Raise if the names of the columns contradict the encoder."""
+    names = [name.strip() for name in given]
+    same = len(names) == about.values.get("columns")
+    if isinstance(encoder, TableEncoder):
+        encoded = [column.name for column in encoder.columns]
+        same &= [name for name in names if name in encoded] == encoded
+        same &= {*names} == {*encoded, *encoder.left_out}
+    if not same:
+        raise about.error("names", "the names of the encoded columns", list(given))
+
+
+def _read_classes(about: Fields) -> NDArray[Any]:
+    """Return the classes (C,) in the type of the labels."""
+    classes, written = about.values.get("classes"), about.text("classes_type")
+    if (
+        not isinstance(classes, list)
+        or not all(isinstance(each, (str, int, float)) for each in classes)
+        or not 2 <= len(set(classes)) == len(classes)
+    ):
+        raise about.error("classes", "two or more different texts or numbers", classes)
+    try:
+        dtype = np.dtype(written)
+        if dtype.kind not in "biufUO" or dtype.itemsize * len(classes) > MAX_BYTES_OF_CLASSES:
+            raise ValueError("another type")
+        return np.array(classes, dtype=dtype)
+    except (TypeError, ValueError, OverflowError, SyntaxError) as problem:
+        raise about.error("classes_type", "the type of the classes", written) from problem
+
+
+def _check_audit(audit: Mapping[str, NDArray[Any]], classes: int) -> None:
+    """Raise unless the arrays of the audit are there, with their types, shapes and ranges."""
+    samples = audit["_given"].size if "_given" in audit else -1
+    rows, label = (samples,), (0, classes - 1)
+    expected: dict[str, tuple[str, tuple[int, ...] | None, tuple[int, int] | None]] = {
+        "schedule_": ("f", None, (0, 1)),
+        "label_quality_": ("f", rows, (0, 1)),
+        "label_issues_": ("i", None, (0, samples - 1)),
+        "transition_": ("f", (classes, classes), (0, 1)),
+        "_suggested_probability": ("f", rows, (0, 1)),
+        "_is_issue": ("b", rows, None),
+        "_given": ("i", rows, label),
+        "doubtful": ("b", (classes,), None),
+        "suggested": ("i", rows, label),
+    }
+    for name, (kind, shape, bounds) in expected.items():
+        if name not in audit:
+            raise InvalidInput(f"`{name}` is missing.")
+        array = audit[name]
+        if array.dtype.kind != kind or (array.ndim != 1 if shape is None else array.shape != shape):
+            raise InvalidInput(f"`{name}` must not be {array.dtype} of shape {array.shape}.")
+        if bounds and array.size and not ((array >= bounds[0] - ROUNDING) & (array <= bounds[1] + ROUNDING)).all():
+            raise InvalidInput(f"`{name}` must lie in {bounds[0]}..{bounds[1]}, but does not.")
 
 
 def _parameters(fitted: Any) -> dict[str, Any]:
@@ -118,6 +227,13 @@ def _parameters(fitted: Any) -> dict[str, Any]:
     given = dict(fitted.get_params(deep=False))
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     return {name: value if isinstance(value, (str, int, float)) else None for name, value in plain.items()}
+
+
+def _array(name: str, tensor: torch.Tensor) -> NDArray[Any]:
+    try:
+        return tensor.numpy()
+    except TypeError as problem:
+        raise InvalidInput(f"{name!a} must be of a type that NumPy has, but got {tensor.dtype}.") from problem
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:

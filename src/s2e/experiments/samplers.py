@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from optuna.trial import TrialState
 from threadpoolctl import threadpool_limits
 
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, UnreadableData
 from s2e.experiments.figures import draw_incumbents, write_figure
 from s2e.experiments.incumbent_curves import IncumbentCurve, best_errors, curve_rows, mean_curves, trainings_needed
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
@@ -121,8 +121,13 @@ def _write_curves(run: Run, sampler: str, curves: Iterable[IncumbentCurve]) -> N
 
 
 def _read_curves(run: Run, sampler: str) -> Iterator[IncumbentCurve]:
-    for name, (spent, errors) in run.read_arrays(_file(sampler)).items():
+    for name, curve in run.read_arrays(_file(sampler)).items():
         noise, _, repeat = name.rpartition("/")
+        if not repeat.isdecimal() or curve.dtype != np.float64 or curve.ndim != 2 or len(curve) != 2:
+            raise UnreadableData(
+                f"{str(run.path / _file(sampler))!r} is damaged: {name!a} is not the curve of a search."
+            )
+        spent, errors = curve
         yield IncumbentCurve(sampler, noise, int(repeat), spent, errors)
 
 

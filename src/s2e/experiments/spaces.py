@@ -82,9 +82,6 @@ def compare_spaces(
         outcomes = _train_and_test(task, inputs.labels, found, options, run, listener)
         sets = [SearchedSet(*each) for each in zip(found, outcomes, winners, strict=True)]
         over_sets = summary(sets)
-        run.write_text("results.csv", csv_text(training_rows(sets)))
-        run.write_text("winners.csv", csv_text(winner_rows(sets)))
-        run.write_text("summary.csv", csv_text(flat_rows(over_sets)))
         result = {
             "summary": over_sets,
             "by_set": rows_by_set(sets),
@@ -98,7 +95,13 @@ def compare_spaces(
             "noise_rates": noise_rates,
             "samples": {"train": len(train), "valid": len(valid), "test": len(test)},
         }
-        return session.finish(result, task.device)
+
+        def write_tables() -> None:
+            run.write_text("results.csv", csv_text(training_rows(sets)))
+            run.write_text("winners.csv", csv_text(winner_rows(sets)))
+            run.write_text("summary.csv", csv_text(flat_rows(over_sets)))
+
+        return session.finish(result, task.device, write_tables)
 
 
 def seed_of_set(seed: int, index: int) -> int:

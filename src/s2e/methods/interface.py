@@ -54,6 +54,7 @@ class Batch(NamedTuple):
     epoch: Tensor  # () int64, from 0
     transition: Tensor | None = None  # (P, C, C), row = true class, for methods that need it
     networks: Networks | None = None  # for methods that need clean samples
+    samples_last: bool = False  # whether logits are stored as (P, M, C, B), as those of small networks on a CPU
 
 
 class Objective(NamedTuple):
@@ -101,7 +102,12 @@ def sample_cross_entropy(batch: Batch) -> Tensor:
     """Return the cross-entropy of every sample under each network with the given labels, (P, M, B)."""
     p, m, b, c = batch.logits.shape
     labels = batch.labels.unsqueeze(1).expand(p, m, b)
-    return functional.cross_entropy(batch.logits.reshape(-1, c), labels.reshape(-1), reduction="none").view(p, m, b)
+    if batch.samples_last:  # the softmax over few classes is then vectorised over samples
+        logits = batch.logits.flatten(0, 1).mT  # (P * M, C, B)
+        losses = functional.cross_entropy(logits, labels.flatten(0, 1), reduction="none")
+    else:
+        losses = functional.cross_entropy(batch.logits.reshape(-1, c), labels.reshape(-1), reduction="none")
+    return losses.view(p, m, b)
 
 
 def smallest(losses: Tensor, keep: Tensor) -> Tensor:

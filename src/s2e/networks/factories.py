@@ -18,6 +18,7 @@ from s2e.errors import InvalidInput, unknown_name
 from s2e.networks.cnn import cifar10_cnn, cifar100_cnn
 from s2e.networks.densenet import densenet_bc
 from s2e.networks.mlp import linear, mlp
+from s2e.networks.random_state import isolated_random_state
 from s2e.networks.resnet import resnet, wide_resnet
 from s2e.specs import AUTO, convert_options, parse_named_options, to_boolean, to_count, to_number
 
@@ -119,7 +120,7 @@ def default_network(sample_shape: tuple[int, ...], classes: int) -> str:
 
 def check_network(network: Factory, inputs: Tensor, classes: int) -> None:
     """Raise if a factory's module does not map inputs (B, ...) to float logits (B, at least C)."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with isolated_random_state(), torch.no_grad():
         output = network().eval()(inputs)
     found = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     if (

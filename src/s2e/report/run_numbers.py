@@ -17,16 +17,24 @@ from numpy.typing import NDArray
 
 from s2e.engine import LAST_EPOCHS
 from s2e.errors import UnreadableData
+from s2e.files.fields import Fields
 from s2e.methods import SEARCHABLE
 from s2e.plots import display_name, noise_title
 from s2e.report.search_history import SearchHistory, search_history
-from s2e.runs import CONFIG, Run
+from s2e.runs import CONFIG, Run, all_options, read_configuration
+from s2e.schedules import parse_schedule
 from s2e.workflows import FinishedTrainings, Outcome, bands, keep_rate_curves, summarise
 
 Floats = NDArray[np.float64]
 
 RESULT, CURVES, SCHEDULE = "result.json", "curves.npz", "schedule.json"
 LAST = f"last_{LAST_EPOCHS}_epochs"
+SHARES = ("accuracy_valid", "accuracy_test", "train_accuracy", "label_precision", "kept")
+"""Quantities by epoch in `CURVES` that lie between 0 and 1."""
+
+REPORTED = ("search", "train", "compare")
+"""Commands whose runs can be reported on."""
+
 SEARCHED = "s2e"
 """The method with the searched schedule, as named in comparisons."""
 
@@ -145,24 +153,32 @@ class RunNumbers:
 
 def read_numbers(run: Run) -> RunNumbers:
     """Read the numbers of a run, finished or not."""
-    config = run.read_json(CONFIG)
-    result = run.read_json(RESULT) if (run.path / RESULT).exists() else {}
-    try:
-        read = _compared if config["command"] == "compare" else _trained
-        settings, evaluated_on = read(run, config, result)
-        return RunNumbers(
-            name=run.path.resolve().name,
-            command=config["command"],
-            config=config,
-            evaluated_on=evaluated_on,
-            validation=result.get("validation", ""),
-            samples=result.get("samples", {}),
-            settings=settings,
-            device_and_time=f"{result['device']}, {_duration(result['seconds'])}" if result else "",
-            left_out=tuple(f"{display_name(row['method'])}: {row['reason']}" for row in result.get("left_out", ())),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UnreadableData(f"{str(run.path)!r} is not a run of this version of s2e: {error!r}.") from error
+    config = read_configuration(run)
+    config["options"] = all_options(run, config)
+    written = Fields(config, run.path / CONFIG)
+    for name in ("data_root", "study", "network", "data_fingerprint"):
+        written.text(name)
+    written.fields("versions").text("s2e")
+    command = written.text("command")
+    if command not in REPORTED:
+        raise written.error("command", f"one of {', '.join(REPORTED)}", command)
+    finished = (run.path / RESULT).exists()
+    result = run.read_fields(RESULT) if finished else Fields({}, run.path / RESULT)
+    samples = result.fields("samples", {})
+    settings, evaluated_on = (_compared if command == "compare" else _trained)(run, config, result)
+    return RunNumbers(
+        name=run.path.resolve().name,
+        command=command,
+        config=config,
+        evaluated_on=evaluated_on,
+        validation=result.text("validation", ""),
+        samples={name: samples.integer(name) for name in samples.values},
+        settings=settings,
+        device_and_time=f"{result.text('device')}, {_duration(result.number('seconds', least=0))}" if finished else "",
+        left_out=tuple(
+            f"{display_name(row.text('method'))}: {row.text('reason')}" for row in result.rows("left_out", [])
+        ),
+    )
 
 
 def _duration(seconds: float) -> str:
@@ -174,39 +190,61 @@ def _duration(seconds: float) -> str:
 # A search, or a single training
 
 
-def _trained(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[tuple[Setting, ...], str]:
-    evaluated_on = "test" if "test" in result.get("samples", {}) else "valid"
-    rows, curves = result.get("methods", []), run.read_arrays(CURVES)
+def _trained(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tuple[Setting, ...], str]:
+    evaluated_on = "test" if "test" in result.fields("samples", {}) else "valid"
+    rows, curves = result.rows("methods", []), _read_curves(run, config["options"]["epochs"])
     setting = Setting(
         noise=config["options"]["noise"],
-        noise_rate=result.get("noise_rate", config.get("noise_rate")),
+        noise_rate=result.share("noise_rate", config.get("noise_rate")),
         scores=tuple(_score(row, evaluated_on) for row in rows),
         validation=_curves(rows, curves, "accuracy_valid"),
         test=_curves(rows, curves, "accuracy_test"),
         precision=_curves(rows, curves, "label_precision"),
         keep_rates=_keep_rates(run, config, rows, curves),
-        searches=(search_history(run, config, result, config["study"]),) if config["command"] == "search" else (),
+        searches=(_search(run, config, result),) if config["command"] == "search" else (),
     )
     return (setting,), evaluated_on
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    return display_name(row["method"]) if row["name"] == row["method"] else str(row["name"])
+def _search(run: Run, config: Mapping[str, Any], result: Fields) -> SearchHistory:
+    selected = result.fields("search").integer("best_trial") if "search" in result else None
+    return search_history(run, config, config["study"], selected)
 
 
-def _method(row: Mapping[str, Any]) -> str:
-    return SEARCHED if row.get("searched") else str(row["method"])
+def _read_curves(run: Run, epochs: int) -> dict[str, Floats]:
+    """Return the curves of all trainings, each (T,)."""
+    found = run.read_arrays(CURVES)
+    for name, array in found.items():
+        if name.rpartition("/")[2] not in SHARES:
+            continue
+        if array.dtype.kind not in "fiu" or array.shape != (epochs,):
+            raise UnreadableData(
+                f"{str(run.path / CURVES)!r} is damaged: {name!a} must be {epochs} numbers, one for each epoch, but "
+                f"got {array.dtype} of shape {array.shape}."
+            )
+        if not (np.isnan(array) | ((array >= 0) & (array <= 1))).all():
+            raise UnreadableData(f"{str(run.path / CURVES)!r} is damaged: {name!a} must lie in 0..1, but does not.")
+    return found
 
 
-def _score(row: Mapping[str, Any], evaluated_on: str) -> Score:
-    part, diverged = row[evaluated_on], int(row["diverged"])
-    precision = row["label_precision"]
-    return Score(_name(row), _method(row), part[LAST], None, part["best_epoch"], precision, 1, diverged)
+def _name(row: Fields) -> str:
+    name, method = row.text("name"), row.text("method")
+    return display_name(method) if name == method else name
 
 
-def _curves(rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats], quantity: str) -> tuple[Curve, ...]:
+def _method(row: Fields) -> str:
+    return SEARCHED if row.flag("searched", False) else row.text("method")
+
+
+def _score(row: Fields, evaluated_on: str) -> Score:
+    part, diverged = row.fields(evaluated_on), int(row.flag("diverged"))
+    precision = row.share("label_precision")
+    return Score(_name(row), _method(row), part.share(LAST), None, part.share("best_epoch"), precision, 1, diverged)
+
+
+def _curves(rows: Sequence[Fields], arrays: Mapping[str, Floats], quantity: str) -> tuple[Curve, ...]:
     """Return a quantity of the methods for which it is known."""
-    found = [(row, arrays.get(f"{row['name']}/{quantity}")) for row in rows]
+    found = [(row, arrays.get(f"{row.text('name')}/{quantity}")) for row in rows]
     return tuple(
         Curve(_name(row), _method(row), values)
         for row, values in found
@@ -215,37 +253,41 @@ def _curves(rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats], qua
 
 
 def _keep_rates(
-    run: Run, config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Floats]
+    run: Run, config: Mapping[str, Any], rows: Sequence[Fields], arrays: Mapping[str, Floats]
 ) -> tuple[Curve, ...]:
     """Return R(t): of the run's method from its schedule, of the baselines from the share they were trained on."""
-    method = config["options"]["method"]
+    method, epochs = config["options"]["method"], config["options"]["epochs"]
     if not (run.path / SCHEDULE).exists() or method not in SEARCHABLE:
         return ()
     trained = SEARCHED if config["command"] == "search" else method
-    baselines = [row for row in rows if _method(row) != trained and row["method"] in SEARCHABLE]
-    schedule = np.array(run.read_json(SCHEDULE)["keep_rates"], dtype=np.float64)
+    baselines = [row for row in rows if _method(row) != trained and row.text("method") in SEARCHABLE]
+    schedule = parse_schedule(str(run.path / SCHEDULE), epochs)
     return (*_curves(baselines, arrays, "kept"), Curve(display_name(trained), trained, schedule))
 
 
 # A comparison
 
 
-def _compared(run: Run, config: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[tuple[Setting, ...], str]:
+def _compared(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tuple[Setting, ...], str]:
     outcomes = FinishedTrainings.of(run).outcomes
-    methods = list(dict.fromkeys(row["method"] for row in result.get("summary", ())))
+    methods = list(dict.fromkeys(row.text("method") for row in result.rows("summary", [])))
     methods += [outcome.method for outcome in outcomes if outcome.method not in methods]
     outcomes = sorted(outcomes, key=lambda outcome: (methods.index(outcome.method), outcome.seed))
     evaluated_on = outcomes[0].evaluated_on if outcomes else "valid"
-    searches = [(search["noise"], search["method"]) for search in result.get("search", ())]
+    searches = [
+        (search.text("noise"), search.text("method"), search.integer("best_trial"))
+        for search in result.rows("search", [])
+    ]
+    rates = Fields(config, run.path / CONFIG).fields("noise_rates")
     settings = []
     for noise in config["options"]["noises"]:
         of_noise = [outcome for outcome in outcomes if outcome.noise == noise]
         histories = [
-            search_history(run, config, result, f"{config['study']}/{noise}/{method}", display_name(method))
-            for searched_noise, method in searches
+            search_history(run, config, f"{config['study']}/{noise}/{method}", selected, display_name(method))
+            for searched_noise, method, selected in searches
             if searched_noise == noise
         ]
-        settings.append(_setting(noise, config["noise_rates"].get(noise), of_noise, evaluated_on, histories))
+        settings.append(_setting(noise, rates.share(noise, None), of_noise, evaluated_on, histories))
     return tuple(settings), evaluated_on
 
 

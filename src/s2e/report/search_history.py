@@ -10,32 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
-import sqlalchemy
-import sqlalchemy.exc
 from numpy.typing import NDArray
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.errors import first_line
 from s2e.runs import Run
 from s2e.schedules import space
-from s2e.studies import FINISHED, VALIDATION_ACCURACY
+from s2e.studies import FINISHED, VALIDATION_ACCURACY, read_trials, without_password
 
 Floats = NDArray[np.float64]
 
+TOLERANCE = 1e-6
+"""Of accuracies, which are computed from rounded numbers."""
+
 MIN_GROUP_SIZE = 4
 """Fewer schedules give a poor estimate of the spread: smaller generations are grouped."""
-
-CONNECT_TIMEOUT_SECONDS = 10
-"""Timeout for the server of a study."""
-
-_DRIVERS_WITH_TIMEOUT = ("psycopg2", "psycopg", "pymysql", "mysqldb")
-"""Database drivers with the argument `connect_timeout`, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -127,71 +119,40 @@ class SearchHistory:
 
 
 def search_history(
-    run: Run, config: Mapping[str, Any], result: Mapping[str, Any], study: str, title: str = ""
+    run: Run, config: Mapping[str, Any], study: str, selected: int | None, title: str = ""
 ) -> SearchHistory:
     """Read the history of a search from its study; a study that cannot be read gives a history with a problem.
 
     Args:
         run: the run directory.
         config: its configuration.
-        result: its result; empty for an unfinished run.
         study: name of the study.
+        selected: number of the selected trial; None if none is selected yet.
         title: name of the searched method in a comparison.
     """
     storage = config.get("storage") or run.storage
     try:
-        trials = read_trials(storage, study)
-    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, OSError, ImportError, ValueError) as error:
-        shown = sqlalchemy.make_url(storage).render_as_string(hide_password=True) if "://" in storage else storage
-        return SearchHistory(title, problem=f"The study at {shown} could not be read: {first_line(error)}")
-    finished = [trial for trial in trials if trial.state in FINISHED]
-    if not finished:
-        return SearchHistory(title, problem="No trial has finished yet.")
-    options = config["options"]
-    return SearchHistory(
-        title,
-        trials=_with_costs(finished, options["epochs"]),
-        selected=_selected(result.get("search"), study),
-        groups=_groups(finished, options),
-    )
-
-
-def read_trials(storage: str, study: str) -> list[FrozenTrial]:
-    """Return the trials of a study by number, without creating a missing study or file."""
-    url = sqlalchemy.make_url(storage)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
-        raise FileNotFoundError("the file does not exist.")
-    arguments = {"connect_timeout": CONNECT_TIMEOUT_SECONDS} if url.get_driver_name() in _DRIVERS_WITH_TIMEOUT else {}
-    opened = RDBStorage(storage, engine_kwargs={"connect_args": arguments})
-    try:
-        trials = optuna.load_study(study_name=study, storage=opened).get_trials(deepcopy=False)
-    except KeyError:
-        raise ValueError(f"it has no study {study!r}.") from None
-    finally:
-        opened.remove_session()
-        opened.engine.dispose()
-    return sorted(trials, key=lambda trial: trial.number)
-
-
-def _selected(searches: Any, study: str) -> int | None:
-    """Return the selected trial, from the result of a search or from one of several in a comparison."""
-    if isinstance(searches, Mapping):
-        return int(searches["best_trial"])
-    for search in searches or ():
-        if study.endswith(f"/{search['noise']}/{search['method']}"):
-            return int(search["best_trial"])
-    return None
+        finished = [trial for trial in read_trials(storage, study) if trial.state in FINISHED]
+        if not finished:
+            return SearchHistory(title, problem="No trial has finished yet.")
+        costs, groups = _with_costs(finished, config["options"]["epochs"]), _groups(finished, config["options"])
+    except Exception as error:  # a damaged database can make Optuna raise anything
+        problem = f"The study at {without_password(storage)} could not be read: {first_line(error)}"
+        return SearchHistory(title, problem=problem)
+    return SearchHistory(title, costs, selected, groups)
 
 
 def _with_costs(trials: Sequence[FrozenTrial], epochs: int) -> tuple[FinishedTrial, ...]:
     cost, found = 0.0, []
     for trial in trials:
-        by_epoch = trial.user_attrs.get(VALIDATION_ACCURACY, [])
+        by_epoch = np.asarray(trial.user_attrs.get(VALIDATION_ACCURACY, []), dtype=np.float64).reshape(-1)
         cost += (len(by_epoch) or epochs) / epochs
         pruned = trial.state == TrialState.PRUNED
-        if pruned and not by_epoch:
+        if pruned and not len(by_epoch):
             continue
-        accuracy = by_epoch[-1] if pruned else 1.0 - trial.values[0]
+        accuracy = float(by_epoch[-1] if pruned else 1.0 - trial.values[0])
+        if not -TOLERANCE <= accuracy <= 1 + TOLERANCE:
+            raise ValueError(f"the accuracy of trial {trial.number} must lie in 0..1, but got {accuracy}.")
         found.append(FinishedTrial(trial.number, cost, accuracy, pruned))
     return tuple(found)
 
@@ -200,7 +161,9 @@ def _groups(trials: Sequence[FrozenTrial], options: Mapping[str, Any]) -> tuple[
     """Split the trials into groups of whole generations; a last group of less than half the size is merged."""
     family, size = space(options["space"]), int(options["generation_size"])
     per_group = -(-MIN_GROUP_SIZE // size)  # generations
-    points = np.array([[trial.params[name] for name in family.names] for trial in trials])  # (n, D)
+    points = np.array([[float(trial.params[name]) for name in family.names] for trial in trials])  # (n, D)
+    if not ((points >= 0) & (points <= 1)).all():
+        raise ValueError("the points of its trials must lie in 0..1, but do not.")
     schedules = family.decode(points, options["epochs"])  # (n, T)
     generations = np.array([trial.number // size for trial in trials])
     groups = [np.flatnonzero(generations // per_group == group) for group in np.unique(generations // per_group)]

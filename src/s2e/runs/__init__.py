@@ -1,7 +1,15 @@
 """The run directory: written atomically, read back, locked, resumed."""
 
-from s2e.runs.classifier_file import read_classifier, with_weights, write_classifier
-from s2e.runs.csv_files import csv_text
+from s2e.runs.classifier_file import (
+    described,
+    normalisation_to_json,
+    read_classifier,
+    restored_networks,
+    with_normalisation,
+    write_classifier,
+)
+from s2e.runs.configuration import all_options, read_configuration
+from s2e.runs.csv_files import csv_text, plain_text
 from s2e.runs.directory import CONFIG, Run
 from s2e.runs.session import RunLocation, Session, stored_options
 
@@ -10,9 +18,15 @@ __all__ = [
     "Run",
     "RunLocation",
     "Session",
+    "all_options",
     "csv_text",
+    "described",
+    "normalisation_to_json",
+    "plain_text",
     "read_classifier",
+    "read_configuration",
+    "restored_networks",
     "stored_options",
-    "with_weights",
+    "with_normalisation",
     "write_classifier",
 ]

@@ -1,4 +1,4 @@
-"""A trained classifier on disk: weights, classes and the name of the network.
+"""A trained classifier on disk: weights, classes, the name of the network and its normalisation of images.
 
 Letters: M networks.
 """
@@ -7,19 +7,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from s2e.data import LabelledData
 from s2e.engine import Classifier
-from s2e.errors import UnreadableData
-from s2e.networks import reference_network
+from s2e.errors import InvalidInput, UnreadableData, first_line
+from s2e.files.fields import Fields
+from s2e.files.json_text import parse_json
+from s2e.networks import ChannelStatistics, Factory, NormalisedFactory, reference_network
 from s2e.runs.directory import Run
 
 WEIGHTS = "model.safetensors"
 
 
-def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[str, Tensor]) -> None:
+NORMALISATION = "normalisation"
+"""Entry of the description of a classifier whose networks normalise images."""
+
+
+def write_classifier(
+    run: Run,
+    name: str,
+    train: LabelledData,
+    state: Mapping[str, Tensor],
+    normalisation: ChannelStatistics | None = None,
+) -> None:
     """Write the weights of the M networks of a member.
 
     Args:
@@ -27,6 +42,7 @@ def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[st
         name: name of the reference network.
         train: its training data.
         state: weights and buffers, {name: (M, ...)}.
+        normalisation: by which the networks normalise images, if they do.
     """
     weights = {f"network{which}.{key}": own for key, tensor in state.items() for which, own in enumerate(tensor)}
     about = {
@@ -34,6 +50,7 @@ def write_classifier(run: Run, name: str, train: LabelledData, state: Mapping[st
         "network": name,
         "sample_shape": train.sample_shape,
         "networks": len(next(iter(state.values()))),
+        **normalisation_to_json(normalisation),
     }
     run.write_weights(
         WEIGHTS, weights, {"classifier": json.dumps(about)}
@@ -47,19 +64,73 @@ def read_classifier(run: Run) -> Classifier:
         raise UnreadableData(f"{str(run.path)!r} holds no trained classifier yet: {WEIGHTS} is missing.")
     try:
         weights, metadata = run.read_weights(WEIGHTS)
-        about = json.loads(metadata["classifier"])
-        names, shape = tuple(about["classes"]), tuple(about["sample_shape"])
-        factory = reference_network(about["network"], shape, len(names))
-        networks = [with_weights(factory(), weights, f"network{which}.") for which in range(about["networks"])]
-    except (UnreadableData, KeyError, TypeError, ValueError, RuntimeError) as problem:
-        raise UnreadableData(
-            f"{str(path)!r} is not a classifier of this version of s2e ({problem}); train it again."
-        ) from problem
-    return Classifier(tuple(networks), names, shape)
+        about = described(metadata, "classifier", path)
+        names, shape = class_names(about), about.integers("sample_shape", least=1)
+        factory = with_normalisation(reference_network(about.text("network"), shape, len(names)), about)
+        networks = restored_networks(factory, weights, "network", about.integer("networks", least=1))
+    except InvalidInput as problem:  # of the network's name, or of its weights
+        raise UnreadableData(f"{str(path)!r} is damaged: {str(problem).rstrip('.')}; train it again.") from problem
+    except UnreadableData as problem:
+        raise UnreadableData(f"{str(problem).rstrip('.')}; train it again.") from problem
+    return Classifier(networks, names, shape)
 
 
-def with_weights(module: nn.Module, weights: Mapping[str, Tensor], prefix: str) -> nn.Module:
-    """Load the weights whose names have the prefix into a module, and return it in evaluation mode."""
-    own = {key.removeprefix(prefix): tensor for key, tensor in weights.items() if key.startswith(prefix)}
-    module.load_state_dict(own)
-    return module.eval()
+def described(metadata: Mapping[str, str], key: str, path: Path) -> Fields:
+    """Return the description in the metadata of a file of weights."""
+    if key not in metadata:
+        raise UnreadableData(f"{str(path)!r} is not a classifier of this version of s2e.")
+    return Fields(parse_json(metadata[key], path), path)
+
+
+def class_names(about: Fields) -> tuple[str, ...]:
+    """Return the names of the classes in the description of a classifier."""
+    names = about.texts("classes")
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise about.error("classes", "the different names of two or more classes", list(names))
+    return names
+
+
+def normalisation_to_json(statistics: ChannelStatistics | None) -> dict[str, Any]:
+    """Return the entry of a classifier's description that `with_normalisation` reads; empty if there is nothing."""
+    return {} if statistics is None else {NORMALISATION: statistics._asdict()}
+
+
+def with_normalisation(network: Factory, about: Fields) -> Factory:
+    """Return the factory of networks that normalise images as the description of a classifier says."""
+    if NORMALISATION not in about:
+        return network
+    written = about.fields(NORMALISATION)
+    mean, std = (written.numbers(name) for name in ChannelStatistics._fields)
+    channels = about.integers("sample_shape")[0]
+    if not len(mean) == len(std) == channels or min(std) <= 0:
+        raise about.error(NORMALISATION, f"means and positive deviations of {channels} channels", written.values)
+    return NormalisedFactory(network, ChannelStatistics(mean, std))
+
+
+def restored_networks(
+    factory: Factory, weights: Mapping[str, Tensor], prefix: str, count: int, *, may_be_large: bool = False
+) -> tuple[nn.Module, ...]:
+    """Return modules of a factory with the weights whose names begin with `prefix` and a number, in evaluation mode.
+
+    Unless `may_be_large`, the shapes of the weights are compared before a module is made, so that a file cannot ask for
+    a module that is larger than the file itself.
+    """
+    stored = {name.partition(".")[0] for name in weights if name.startswith(prefix)}
+    if stored != {f"{prefix}{which}" for which in range(min(count, len(stored) + 1))}:
+        raise InvalidInput(f"it must hold the weights of {count} networks, but holds those of {len(stored)}.")
+    if not may_be_large:
+        with torch.device("meta"):
+            expected = {name: tensor.shape for name, tensor in factory().state_dict().items()}
+    modules = []
+    for which in range(count):
+        start = f"{prefix}{which}."
+        own = {key.removeprefix(start): tensor for key, tensor in weights.items() if key.startswith(start)}
+        if not may_be_large and {name: tensor.shape for name, tensor in own.items()} != expected:
+            raise InvalidInput(f"the weights of network {which} are not those of the network that it names.")
+        module = factory()
+        try:
+            module.load_state_dict(own)
+        except RuntimeError as problem:
+            raise InvalidInput(f"the weights of network {which} cannot be loaded: {first_line(problem)}") from problem
+        modules.append(module.eval())
+    return tuple(modules)

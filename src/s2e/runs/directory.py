@@ -12,6 +12,10 @@
 | result.json | the results |
 | .lock | locked by the process that writes to the run |
 
+Until the run is finished, also when it is resumed, the file .unfinished marks it, and the directory checkpoints holds
+the states of populations in training. The files of a result are committed together (`Run.committed_together`): a crash
+leaves all the old ones or all the new ones.
+
 A search with a noisy validation part adds validation.npz, its relabelled labels, and a training by forward correction
 adds transition.csv. A comparison has config.json, study.db and result.json too, and outcomes.npz (every finished
 training), results.csv and curves.csv (the same for a spreadsheet), figures as .png and .svg, schedule-METHOD-NOISE.json
@@ -21,24 +25,35 @@ for each search, and transitions.npz.
 from __future__ import annotations
 
 import fcntl
-import io
 import json
+import logging
 import os
-import tempfile
-import zipfile
-import zlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from s2e.atomic_write import TEMPORARY, replacing
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
+from s2e.files.arrays import read_npz
+from s2e.files.fields import Fields
+from s2e.files.json_text import read_json
+from s2e.files.tensors import read_tensors
+from s2e.studies import sqlite_url
 
-CONFIG = "config.json"
-TEMPORARY = ".tmp"
+log = logging.getLogger(__name__)
+
+CONFIG, RESULT = "config.json", "result.json"
+UNFINISHED = ".unfinished"
+COMMITTED = ".results"
+"""Directory of files that were committed together and that are about to be moved into the run."""
+STAGED = COMMITTED + TEMPORARY
+"""Directory of files that will be committed together."""
+LOCK = ".lock"
 
 
 class Run:
@@ -46,10 +61,17 @@ class Run:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self._folder = self.path  # where files are written
 
     def check_new(self) -> None:
         """Raise an error if no run can be created in the directory."""
-        if self.exists:
+        if not _is_unicode(str(self.path)):  # safetensors opens no such path
+            raise InvalidInput(f"`out` must be a name in UTF-8, but got {str(self.path)!r}.")
+        try:
+            exists = self.exists
+        except OSError as problem:  # a name that is too long
+            raise self._not_writable(problem) from None
+        if exists:
             raise RunConflict(
                 f"{str(self.path)!r} already holds a run; continue it with --resume, or give another --out."
             )
@@ -65,23 +87,32 @@ class Run:
     def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
         """Start a run in a directory that holds none yet."""
         run = cls(path)
-        run.check_new()
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
+        with run.created():
             run.write_json(CONFIG, config)
-        except OSError as problem:
-            reason = problem.strerror or problem
-            raise InvalidInput(
-                f"`out` must be a directory to write to, but {str(run.path)!r} is not: {reason}."
-            ) from None
         return run
 
+    @contextmanager
+    def created(self) -> Iterator[None]:
+        """Make the directory and lock it while the body runs; only one of several processes finds it new."""
+        self.check_new()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / LOCK).touch()
+        except OSError as problem:
+            raise self._not_writable(problem) from None
+        with self.locked():
+            self.check_new()  # another process may have used it in between
+            yield
+
     @classmethod
-    def open(cls, path: Path | str) -> Run:
-        """Open an existing run."""
+    def open(cls, path: Path | str, *, resuming: bool = False) -> Run:
+        """Open an existing run; log a warning if it was resumed and is not finished, unless it is being resumed."""
         run = cls(path)
         if not run.exists:
             raise UnreadableData(f"{str(run.path)!r} holds no run: there is no {CONFIG} in it.")
+        run._complete_commit()
+        if not resuming and run.has_results and (run.path / UNFINISHED).exists():
+            log.warning("%s was resumed and is not finished; its results are those from before", run.path)
         return run
 
     @property
@@ -90,49 +121,111 @@ class Run:
         return (self.path / CONFIG).is_file()
 
     @property
+    def has_results(self) -> bool:
+        """Return whether the directory holds complete results, perhaps of a session before the last."""
+        return (self.path / RESULT).is_file()
+
+    @property
     def storage(self) -> str:
         """Return the URL of the database in this directory."""
-        return f"sqlite:///{(self.path / 'study.db').resolve()}"
+        return sqlite_url((self.path / "study.db").resolve())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the run against other processes while the body runs."""
-        with (self.path / ".lock").open("w") as handle:
+        with (self.path / LOCK).open("w") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise RunConflict(
                     f"another process is working on {str(self.path)!r}; wait until it ends, or stop it."
                 ) from None
-            for temporary in self.path.glob(f".*{TEMPORARY}"):  # left by a process that was killed while writing
-                temporary.unlink()
+            # Left by a process that was killed while writing; a database has a journal beside it.
+            for temporary in self.path.glob(f".*{TEMPORARY}*"):
+                if temporary.is_dir():
+                    shutil.rmtree(temporary)
+                else:
+                    temporary.unlink()
+            self._complete_commit()
             yield
+
+    def mark_unfinished(self) -> None:
+        """Mark the run as unfinished until the next `committed_together`."""
+        (self.path / UNFINISHED).touch()
+
+    @contextmanager
+    def committed_together(self) -> Iterator[None]:
+        """Write the files of the body all or not at all: a crash leaves all the old ones or all the new ones.
+
+        They are written into a hidden directory, which is renamed; then they are moved into the run. A process that is
+        killed in between leaves the renamed directory, and the next process that opens or locks the run moves the rest.
+        """
+        staged = self.path / STAGED
+        staged.mkdir()
+        self._folder = staged
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise
+        finally:
+            self._folder = self.path
+        os.replace(staged, self.path / COMMITTED)
+        self._complete_commit()
+
+    def _complete_commit(self) -> None:
+        """Move committed files into the run, if there are some; several processes may do so at the same time."""
+        committed = self.path / COMMITTED
+        if not committed.exists():
+            return
+        try:
+            with suppress(FileNotFoundError):  # another process was faster
+                for file in committed.iterdir():
+                    with suppress(FileNotFoundError):
+                        os.replace(file, self.path / file.name)
+                (self.path / UNFINISHED).unlink(missing_ok=True)
+                committed.rmdir()
+        except OSError as problem:
+            reason = problem.strerror or problem
+            raise UnreadableData(
+                f"{str(self.path)!r} is not finished: its results could not be moved from {COMMITTED}: {reason}."
+            ) from None
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file."""
-        try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as problem:
-            raise UnreadableData(f"{str(self.path / name)!r} could not be read: {problem}.") from problem
+        return read_json(self.path / name)
+
+    def read_fields(self, name: str) -> Fields:
+        """Read a JSON file that holds an object."""
+        return Fields(self.read_json(name), self.path / name)
 
     def read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
         """Read an .npz file; return no arrays if it does not exist."""
         path = self.path / name
-        if not path.exists():
-            return {}
-        try:
-            with path.open("rb") as handle:
-                return _verified_arrays(handle)
-        except (OSError, EOFError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile) as problem:
-            raise UnreadableData(f"{str(path)!r} could not be read: {problem}.") from problem
+        return read_npz(path) if path.exists() else {}
+
+    def read_floats(self, name: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float64]]:
+        """Read an .npz file that must hold arrays of float64 of these shapes."""
+        found = self.read_arrays(name)
+        for key, shape in shapes.items():
+            if key not in found or found[key].dtype != np.float64 or found[key].shape != shape:
+                got = f"{found[key].dtype} of shape {found[key].shape}" if key in found else "none"
+                raise UnreadableData(
+                    f"{str(self.path / name)!r} is damaged: `{key}` must be float64 of shape {shape}, but got {got}; "
+                    f"remove it and resume the run."
+                )
+        return {key: found[key] for key in shapes}
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file."""
-        self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        if not _is_unicode(text):  # a file name that is not UTF-8; JSON can store it in ASCII only
+            text = json.dumps(content, indent=2)
+        self.write_text(name, text + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a text file."""
-        self.write_bytes(name, text.encode())
+        """Write a text file; bytes of file names that are not UTF-8 are written as \\udcXX."""
+        self.write_bytes(name, text.encode(errors="backslashreplace"))
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Write a binary file."""
@@ -155,45 +248,21 @@ class Run:
 
     def read_weights(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
         """Read the tensors and the metadata that `write_weights` wrote."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(self.path / name, framework="pt") as file:
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dictionary
-                return tensors, file.metadata() or {}
-        except (OSError, SafetensorError) as problem:
-            raise UnreadableData(f"{str(self.path / name)!r} could not be read: {problem}.") from problem
+        return read_tensors(self.path / name)
 
     def _write(self, name: str, fill: Callable[[IO[bytes]], object]) -> None:
-        """Write to a temporary file, flush it to disk, rename it."""
-        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.", suffix=TEMPORARY)
-        try:
-            with os.fdopen(descriptor, "wb") as handle:
-                fill(handle)
-                handle.flush()
-                os.fsync(handle.fileno())
-            Path(temporary).chmod(0o644)
-            os.replace(temporary, self.path / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        """Replace a file atomically."""
+        with replacing(self._folder / name) as temporary, temporary.open("wb") as handle:
+            fill(handle)
+
+    def _not_writable(self, problem: OSError) -> InvalidInput:
+        reason = problem.strerror or problem
+        return InvalidInput(f"`out` must be a directory to write to, but {str(self.path)!r} is not: {reason}.")
 
 
-def _verified_arrays(handle: IO[bytes]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file by name, each verified by its checksum before it is parsed.
-
-    `np.load` stops at the size in an array's header, and so never reaches the checksum if a damaged header states a
-    smaller size; and it accepts a damaged list of arrays as a shorter one.
-    """
-    arrays = {}
-    with zipfile.ZipFile(handle) as archive:
-        for member in archive.infolist():
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise zipfile.BadZipFile(f"{member.filename!r} has a compression that NumPy does not use")
-            content = io.BytesIO(archive.read(member))
-            arrays[member.filename.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
-    handle.seek(-12, os.SEEK_END)  # the end record has 22 bytes; these two are the number of entries
-    expected = int.from_bytes(handle.read(2), "little")
-    if min(len(arrays), 0xFFFF) != expected:  # the largest number of two bytes
-        raise zipfile.BadZipFile(f"it must hold {expected} arrays, but got {len(arrays)}")
-    return arrays
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

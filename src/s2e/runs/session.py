@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -16,14 +16,22 @@ import optuna
 import torch
 
 from s2e._version import __version__
-from s2e.errors import RunConflict, UnreadableData
-from s2e.runs.directory import CONFIG, Run
-from s2e.specs import AUTO, assemble, flatten
-from s2e.studies import check_storage, open_study
+from s2e.engine import Checkpoints
+from s2e.errors import InvalidInput, RunConflict, UnreadableData, listed
+from s2e.runs.configuration import read_configuration
+from s2e.runs.directory import CONFIG, RESULT, Run
+from s2e.specs import AUTO, LOCAL, Execution, assemble, flatten
+from s2e.studies import (
+    DATA_FINGERPRINT,
+    check_storage,
+    differences,
+    open_study,
+    storage_faults,
+    with_password_of_the_environment,
+    without_password,
+)
 
 Options = TypeVar("Options")
-
-RESULT = "result.json"
 
 CHOSEN_BY_THE_FIRST_SESSION = {"generation_size": AUTO, "trials": None}
 """Options that the first session may choose, with the value that requests this."""
@@ -31,19 +39,37 @@ CHOSEN_BY_THE_FIRST_SESSION = {"generation_size": AUTO, "trials": None}
 
 @dataclass(frozen=True)
 class RunLocation:
-    """Directories, device and storage of a command; none of them changes its result beyond rounding.
+    """Directories, devices and storage of a command; none of them changes its result beyond rounding.
 
     Attributes:
         out: the run directory.
         root: directory of the data sets.
-        device: cpu, cuda, …, or auto.
+        device: cpu, cuda, …, or auto; several separated by commas.
         storage: URL of the studies; None for a database in the run directory.
+        memory: bytes that a population may use; None for those that are free.
+        study_name: name of the study at a storage; None for that of the run directory.
+        executor: what trains; see `Execution`.
+        ray_address: address of a running Ray cluster; None to start one.
     """
 
     out: Path
     root: Path = Path("data")
     device: str = "auto"
-    storage: str | None = None
+    storage: str | None = field(default=None, repr=False)  # may hold a password
+    memory: int | None = None
+    study_name: str | None = None
+    executor: str = LOCAL
+    ray_address: str | None = None
+
+    @property
+    def execution(self) -> Execution:
+        """Where members are trained."""
+        return Execution(self.device, self.executor, self.ray_address)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Where the states of populations in training are written."""
+        return Checkpoints(self.out / "checkpoints")
 
 
 class Session(Generic[Options]):
@@ -66,10 +92,14 @@ class Session(Generic[Options]):
         self.command, self.options, self.location = command, options, location
         self._began = time.monotonic()
         self._before: Mapping[str, Any] | None = None
+        if location.study_name is not None and location.storage is None:
+            raise InvalidInput(f"`study` must be used with `storage`, but got {location.study_name!r} and no storage.")
         if location.storage:
-            check_storage(location.storage)
+            url = with_password_of_the_environment(location.storage)
+            self.location = replace(location, storage=url)
+            check_storage(url)
         if resume and Run(location.out).exists:
-            self._before = Run(location.out).read_json(CONFIG)
+            self._before = read_configuration(Run(location.out))
             self.options = self._adopted()
             self._refuse(self._differences())
         else:
@@ -85,28 +115,50 @@ class Session(Generic[Options]):
         """
         self.options = self.options if options is None else options
         config = self._configuration(about)
-        if self._before is None:
-            run = Run.create(self.location.out, config)
-        else:
-            run = Run.open(self.location.out)
-            changed = self._stored("data_fingerprint") != config["data_fingerprint"]
-            self._refuse(["the data have changed since"] if changed else [])
+        self._run = run = Run(self.location.out)
+        if self._before is not None:
+            data = {DATA_FINGERPRINT: config[DATA_FINGERPRINT]}
+            self._refuse(differences({DATA_FINGERPRINT: self._stored(DATA_FINGERPRINT)}, data))
             config |= {name: self._stored(name) for name in ("study", "versions")}
         self._storage, self._study_name = self.location.storage or run.storage, config["study"]
-        self._run = run
-        with run.locked():
+        self._fingerprint = config[DATA_FINGERPRINT]
+        with run.created() if self._before is None else run.locked(), storage_faults():
+            run.mark_unfinished()
             run.write_json(CONFIG, config)
             yield run
 
-    def study(self, *path: str) -> optuna.Study:
-        """Open a study of the run, which must have been begun with the same options."""
-        return open_study(self._storage, "/".join([self._study_name, *path]), self._fixed(self.settings))
+    def _new_study_name(self) -> str:
+        """Return the name of the study of a new run: at a storage, other runs have studies too."""
+        if self.location.storage is None:
+            return self.command
+        return self.location.study_name or self.location.out.resolve().name
 
-    def finish(self, result: Mapping[str, Any], device: torch.device) -> Run:
-        """Write the result of the command, with the device and the seconds since the session began."""
+    def study(self, *path: str) -> optuna.Study:
+        """Open a study of the run, which must have been begun with the same data and options.
+
+        The data are identified by their fingerprint, not by their path, which may differ on another machine.
+        """
+        name = "/".join([self._study_name, *path])
+        settings = {**self._fixed(self.settings), DATA_FINGERPRINT: self._fingerprint}
+        settings.pop("data", None)
+        return open_study(self._storage, name, settings, exclusive=self.location.storage is None)
+
+    def finish(
+        self, result: Mapping[str, Any], device: torch.device, write_files: Callable[[], object] = lambda: None
+    ) -> Run:
+        """Write the result of the command, with device and seconds since the session began; remove checkpoints.
+
+        Args:
+            result: content of `result.json`.
+            device: where it was computed.
+            write_files: writes the other files of the result, which are committed together with it.
+        """
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
         seconds = round(time.monotonic() - self._began, 1)
-        self._run.write_json(RESULT, {**result, "device": name, "seconds": seconds})
+        with self._run.committed_together():
+            write_files()
+            self._run.write_json(RESULT, {**result, "device": name, "seconds": seconds})
+        self.location.checkpoints.clear()
         return self._run
 
     @property
@@ -139,8 +191,10 @@ class Session(Generic[Options]):
             **about,
             "data_root": str(location.root),
             "device": location.device,
-            "storage": location.storage,
-            "study": location.out.resolve().name if location.storage else self.command,
+            "storage": None if location.storage is None else without_password(location.storage),
+            "executor": location.executor,
+            "ray_address": location.ray_address,
+            "study": self._new_study_name(),
             "versions": self.versions,
         }
 
@@ -158,12 +212,7 @@ class Session(Generic[Options]):
         """Return how this command differs from the one that made the run."""
         if self._stored("command") != self.command:
             return [f"it was made by s2e {self._stored('command')}"]
-        before, now = self._fixed(self._stored("options")), self._fixed(self.settings)
-        return [
-            f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
-            for name in {**before, **now}
-            if before.get(name) != now.get(name)
-        ]
+        return differences(self._fixed(self._stored("options")), self._fixed(self.settings))
 
     def _fixed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings that must not change when the run is resumed."""
@@ -191,14 +240,16 @@ def stored_options(path: Path, command: str, known: frozenset[str]) -> tuple[dic
         command: the command that resumes it; must be the one that made it.
         known: names of the options of this version.
     """
-    config = Run.open(path).read_json(CONFIG)
+    config = read_configuration(Run.open(path, resuming=True))
     try:
         made_by, options = config["command"], dict(config["options"])
         location = {"root": Path(config["data_root"]), "device": config["device"], "storage": config["storage"]}
     except (KeyError, TypeError, ValueError) as problem:
         raise UnreadableData(f"{str(path / CONFIG)!r} is not the configuration of a run: {problem!r}.") from problem
+    location |= {"executor": config.get("executor", LOCAL), "ray_address": config.get("ray_address")}
     if made_by != command:
         raise RunConflict(f"`--resume` must continue a run of s2e {command}, but {str(path)!r} is of s2e {made_by}.")
     if unknown := options.keys() - known:
-        raise UnreadableData(f"{str(path / CONFIG)!r} has options unknown to this version: {', '.join(unknown)}.")
+        shown = listed(ascii(name)[1:-1] for name in sorted(unknown))
+        raise UnreadableData(f"{str(path / CONFIG)!r} has options unknown to this version: {shown}.")
     return options, location

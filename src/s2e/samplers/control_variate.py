@@ -76,7 +76,7 @@ class CurveControl:
         model = CurveModel(self._curves(names, earlier.points), np.array(earlier.values))
         generator = np.random.default_rng(derive(SEED, "virtual", generation))
         draws = sample(state.theta, state.layout, self.draws, generator)  # (V, D)
-        at_points, at_draws = (model.predict(self._curves(names, each))[0] for each in (points, draws))
+        at_points, at_draws = (model.mean(self._curves(names, each)) for each in (points, draws))
         return Control(at_points, draws, at_draws)
 
     def _curves(self, names: Sequence[str], points: ArrayLike) -> Array:

@@ -96,7 +96,7 @@ class CurveSampler(BaseSampler):
         sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         points = self._points(scored)  # (n, D)
         model = CurveModel(self._curves(points), np.array([sign * one.values[0] for one in scored]))
-        best = points[np.argsort(model.predict(self._curves(points))[0])[:BEST_POINTS]]  # (BEST_POINTS, D)
+        best = points[np.argsort(model.mean(self._curves(points)))[:BEST_POINTS]]  # (BEST_POINTS, D)
         uniform_draws = generator.random((UNIFORM_CANDIDATES, self.space.dimension))
         near_best = neighbours(best, NEAR_CANDIDATES, generator, share=MOVED_SHARE)
         candidates = np.concatenate([uniform_draws, near_best])

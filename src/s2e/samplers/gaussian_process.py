@@ -1,4 +1,6 @@
-"""A Gaussian process for up to a few thousand points: Matérn 5/2 kernel, a length scale per coordinate, noise.
+"""Gaussian processes, exact and sparse: Matérn 5/2 kernel, a length scale per coordinate, noise.
+
+The exact one needs time of order n³ and suits up to a few hundred points; the sparse one suits many thousand.
 
 Notation and shapes:
 
@@ -8,6 +10,7 @@ Notation and shapes:
 r             (n, m)     distance of two inputs in length scales, r² = Σ_j (x_j − x'_j)² / ℓ_j²
 k             (n, m)     s² (1 + √5 r + 5r²/3) e^{−√5 r}
 K             (n, n)     k(X, X) + σ² I = L Lᵀ
+`inducing` Z  (m, F)     inputs at which the sparse process represents functions
 ============  =========  ======================================================================================
 
 Hyperparameters are logarithms λ = (ln s, ln ℓ_1 … ln ℓ_F, ln σ) with independent normal priors, which keep them
@@ -16,7 +19,9 @@ moderate when there are few points; `fit_hyperparameters` maximises the likeliho
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,8 +123,24 @@ def negative_log_likelihood(logarithms: Floats, inputs: Floats, values: Floats) 
     return float(value), np.array([by_scale, *by_length, by_noise])
 
 
+class Process(Protocol):
+    """The posterior of a Gaussian process; the prior mean is 0."""
+
+    def mean(self, inputs: Floats) -> Floats:
+        """Return the posterior mean at inputs (m, F), as (m, ...)."""
+        ...
+
+    def predict(self, inputs: Floats) -> tuple[Floats, Floats]:
+        """Return the posterior mean (m, ...) and standard deviation without noise (m,) at inputs (m, F)."""
+        ...
+
+    def assuming_predictions(self, inputs: Floats) -> Process:
+        """Return the posterior after observing the own means at inputs (r, F)."""
+        ...
+
+
 class GaussianProcess:
-    """The posterior after observing values (n, ...) at inputs (n, F); the prior mean is 0.
+    """The exact posterior after observing values (n, ...) at inputs (n, F).
 
     Args:
         inputs: X.
@@ -129,7 +150,7 @@ class GaussianProcess:
 
     def __init__(self, inputs: Floats, values: Floats, hyperparameters: Hyperparameters) -> None:
         self.hyperparameters = hyperparameters
-        self._inputs = inputs
+        self._inputs, self._values = inputs, values
         noisy = kernel(inputs, inputs, hyperparameters) + hyperparameters.diagonal * np.eye(len(inputs))
         self._lower = np.linalg.cholesky(noisy)
         self._alpha = cho_solve((self._lower, True), values)  # (n, ...)
@@ -144,3 +165,75 @@ class GaussianProcess:
         solved = solve_triangular(self._lower, across.T, lower=True)  # (n, m)
         variance = self.hyperparameters.scale**2 - (solved**2).sum(axis=0)
         return np.asarray(across @ self._alpha), np.sqrt(np.maximum(variance, 0.0))
+
+    def assuming_predictions(self, inputs: Floats) -> GaussianProcess:
+        """Return the posterior after observing the own means at inputs (r, F)."""
+        return GaussianProcess(
+            np.concatenate([self._inputs, inputs]),
+            np.concatenate([self._values, self.mean(inputs)]),
+            self.hyperparameters,
+        )
+
+
+class SparseGaussianProcess:
+    """An approximate posterior in time of order n m²: functions are determined by their values at m inputs Z.
+
+    This is the deterministic training conditional of Quiñonero-Candela and Rasmussen (2005), "A unifying view of sparse
+    approximate Gaussian process regression". It uses all n values, and is exact if all inputs are in Z:
+
+        k(Z, Z) = L Lᵀ,  a(x) = L⁻¹ k(Z, x),  I + a(X) a(X)ᵀ/σ² = B Bᵀ,  b(x) = B⁻¹ a(x)
+        mean     b(x)ᵀ b(X) y/σ²
+        covariance   c(x, x') = k(x, x') − a(x)ᵀ a(x') + b(x)ᵀ b(x')
+
+    An observation that equals its prediction changes no mean. At inputs R, it changes the covariance to
+    c(x, x') − c(x, R) (c(R, R) + σ² I)⁻¹ c(R, x').
+
+    Args:
+        inputs: X.
+        values: y (n,), with observation noise.
+        inducing: Z.
+        hyperparameters: s, ℓ and σ.
+    """
+
+    def __init__(self, inputs: Floats, values: Floats, inducing: Floats, hyperparameters: Hyperparameters) -> None:
+        self.hyperparameters = hyperparameters
+        self._inducing = inducing
+        own = kernel(inducing, inducing, hyperparameters)
+        self._lower = np.linalg.cholesky(own + JITTER * hyperparameters.scale**2 * np.eye(len(own)))  # (m, m) L
+        features = self._projected(inputs)  # (m, n) a(X)
+        precision = features @ features.T / hyperparameters.diagonal  # (m, m)
+        self._factor = np.linalg.cholesky(np.eye(len(own)) + precision)  # (m, m) B
+        weights = cho_solve((self._factor, True), features @ values / hyperparameters.diagonal)
+        self._alpha = solve_triangular(self._lower, weights, lower=True, trans="T")  # (m,): mean k(x, Z) α
+        self._assumed = np.zeros((0, inducing.shape[1]))  # (r, F) R
+
+    def mean(self, inputs: Floats) -> Floats:
+        """Return the posterior mean at inputs (m, F), as (m,)."""
+        return np.asarray(kernel(inputs, self._inducing, self.hyperparameters) @ self._alpha)
+
+    def predict(self, inputs: Floats) -> tuple[Floats, Floats]:
+        """Return the posterior mean (m,) and standard deviation without noise (m,) at inputs (m, F)."""
+        projected = self._projected(inputs)
+        updated = solve_triangular(self._factor, projected, lower=True)
+        variance = self.hyperparameters.scale**2 - (projected**2).sum(axis=0) + (updated**2).sum(axis=0)
+        if len(self._assumed):
+            observed = self._covariance(self._assumed, self._assumed)  # (r, r)
+            lower = np.linalg.cholesky(observed + self.hyperparameters.diagonal * np.eye(len(observed)))
+            solved = solve_triangular(lower, self._covariance(self._assumed, inputs), lower=True)  # (r, m)
+            variance -= (solved**2).sum(axis=0)
+        return self.mean(inputs), np.sqrt(np.maximum(variance, 0.0))
+
+    def assuming_predictions(self, inputs: Floats) -> SparseGaussianProcess:
+        """Return the posterior after observing the own means at inputs (r, F)."""
+        extended = copy.copy(self)
+        extended._assumed = np.concatenate([self._assumed, inputs])
+        return extended
+
+    def _projected(self, inputs: Floats) -> Floats:
+        across = kernel(self._inducing, inputs, self.hyperparameters)
+        return np.asarray(solve_triangular(self._lower, across, lower=True))
+
+    def _covariance(self, first: Floats, second: Floats) -> Floats:
+        a, other = self._projected(first), self._projected(second)
+        b, updated = (solve_triangular(self._factor, each, lower=True) for each in (a, other))
+        return np.asarray(kernel(first, second, self.hyperparameters) - a.T @ other + b.T @ updated)

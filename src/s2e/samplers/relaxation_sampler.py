@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, TypeGuard
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 from optuna.distributions import BaseDistribution, FloatDistribution
@@ -18,8 +21,18 @@ from optuna.trial import FrozenTrial
 
 from s2e.errors import InvalidInput, unknown_name
 from s2e.samplers.control_variate import CurveControl, Observations
+from s2e.samplers.one_thread import one_thread_for_products
 from s2e.samplers.relaxation import STEPS, Layout, Settings, State, advance, transport
-from s2e.samplers.study_view import check_single_objective, complete_trials, parameter_seed, sample_uniformly
+from s2e.samplers.study_view import (
+    Trials,
+    check_single_objective,
+    complete_trials,
+    parameter_seed,
+    sample_uniformly,
+)
+
+CACHED_STATES = 4096
+"""Distributions that are kept for later trials: the last forty generations of a hundred searches trained together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +41,45 @@ class Snapshot:
 
     names: tuple[str, ...]
     state: State
+
+
+class Generation(NamedTuple):
+    """The usable trials of one generation, and a digest of them and of all earlier generations."""
+
+    number: int
+    observed: Observations
+    digest: bytes
+
+
+StateKey: TypeAlias = tuple[CurveControl | None, str, Settings, Layout, tuple[str, ...], bytes]
+"""Everything that the state after a generation depends on; the digest stands for the trials."""
+
+
+class StateCache:
+    """The last `CACHED_STATES` states, so that a trial makes no more steps than have been added since the last one."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[StateKey, State] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: StateKey) -> State | None:
+        """Return a state, or None if it is not cached."""
+        return self._states.get(key)
+
+    def add(self, key: StateKey, state: State) -> None:
+        """Add a state; the oldest is removed."""
+        with self._lock:
+            self._states[key] = state
+            if len(self._states) > CACHED_STATES:
+                self._states.popitem(last=False)
+
+    def clear(self) -> None:
+        """Remove all states."""
+        with self._lock:
+            self._states.clear()
+
+
+states = StateCache()
 
 
 class RelaxationSampler(BaseSampler):
@@ -120,7 +172,7 @@ class RelaxationSampler(BaseSampler):
         """Return the parameters of p_θ, in the order of a point's coordinates."""
         check_single_objective(study)
         trials = complete_trials(study)
-        return self._ordered(intersection_search_space(trials)) if trials else {}
+        return self._ordered(_common_parameters(Trials(tuple(trials)))) if trials else {}
 
     def _ordered(self, common: Mapping[str, BaseDistribution]) -> dict[str, FloatDistribution]:
         plain = {name: distribution for name, distribution in common.items() if _is_plain(distribution)}
@@ -143,58 +195,57 @@ class RelaxationSampler(BaseSampler):
         """Return the distribution after one step from θ = 1 for every earlier generation."""
         sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         state = State.uniform(Layout(simplex=len(self.simplex), boxed=len(space) - len(self.simplex)))
-        usable = [trial for trial in complete_trials(study) if _is_usable(trial, space)]
-        earlier = Observations((), ())
-        for number, trials in groupby(usable, key=lambda trial: trial.number // self.generation_size):
-            if number >= generation:
-                break
-            observed = _observations(list(trials), space, sign)
-            state = self._after_step(state, tuple(space), number, observed, earlier)
-            earlier = Observations(earlier.points + observed.points, earlier.values + observed.values)
+        trials = Trials(tuple(complete_trials(study)))
+        generations = [
+            each
+            for each in _generations(trials, tuple(space.items()), self.generation_size, sign)
+            if each.number < generation
+        ]
+        own = (self.control, self.step, self.settings, state.layout, tuple(space))
+        steps = len(generations)
+        while steps and (cached := states.get((*own, generations[steps - 1].digest))) is None:
+            steps -= 1
+        state = cached if steps and cached is not None else state
+        for index in range(steps, len(generations)):
+            state = self._after_step(state, tuple(space), generations, index)
+            states.add((*own, generations[index].digest), state)
         return Snapshot(tuple(space), state)
 
-    def _after_step(
-        self, state: State, names: tuple[str, ...], generation: int, observed: Observations, earlier: Observations
-    ) -> State:
+    def _after_step(self, state: State, names: tuple[str, ...], generations: Sequence[Generation], index: int) -> State:
         """Return the state after the step of one generation, given the trials of all earlier generations."""
-        if self.control is None:
-            return advance(state, observed.points, observed.values, step=self.step, settings=self.settings)
-        theta = _controlled_step(
-            self.control,
-            self.step,
-            self.settings,
-            state.layout,
-            tuple(state.theta),
-            names,
-            generation,
-            observed,
-            earlier,
-        )
-        return State(state.layout, np.array(theta))
+        number, observed, _ = generations[index]
+        with one_thread_for_products():
+            predicted = None
+            if self.control is not None:
+                earlier = Observations(
+                    tuple(point for each in generations[:index] for point in each.observed.points),
+                    tuple(value for each in generations[:index] for value in each.observed.values),
+                )
+                predicted = self.control.predict(state, names, observed.points, generation=number, earlier=earlier)
+            return advance(
+                state, observed.points, observed.values, step=self.step, settings=self.settings, control=predicted
+            )
 
 
-@lru_cache(maxsize=1024)
-def _controlled_step(
-    control: CurveControl,
-    step: str,
-    settings: Settings,
-    layout: Layout,
-    theta: tuple[float, ...],
-    names: tuple[str, ...],
-    generation: int,
-    observed: Observations,
-    earlier: Observations,
-) -> tuple[float, ...]:
-    """Return θ after the step of one generation.
+@lru_cache(maxsize=1)
+def _common_parameters(trials: Trials) -> dict[str, BaseDistribution]:
+    """Return the parameters that all trials have, computed once for all points of a generation."""
+    return intersection_search_space(list(trials.trials))
 
-    The cache lets the trials of all later generations share one fit of the model. Its size is enough for the last ten
-    generations of a hundred searches trained together.
-    """
-    state = State(layout, np.array(theta))
-    predicted = control.predict(state, names, observed.points, generation=generation, earlier=earlier)
-    return tuple(
-        advance(state, observed.points, observed.values, step=step, settings=settings, control=predicted).theta
-    )
+
+@lru_cache(maxsize=1)
+def _generations(
+    trials: Trials, space: tuple[tuple[str, FloatDistribution], ...], size: int, sign: float
+) -> list[Generation]:
+    """Return the generations with usable trials, in order, computed once for all points of a generation."""
+    ranges, generations, digest = dict(space), list[Generation](), b""
+    usable = [trial for trial in trials.trials if _is_usable(trial, ranges)]
+    for number, group in groupby(usable, key=lambda trial: trial.number // size):
+        observed = _observations(list(group), ranges, sign)
+        content = np.array([(*point, value) for point, value in zip(*observed, strict=True)]).tobytes()
+        digest = hashlib.sha256(digest + number.to_bytes(8, "little") + content).digest()
+        generations.append(Generation(number, observed, digest))
+    return generations
 
 
 def _observations(trials: Sequence[FrozenTrial], space: Mapping[str, FloatDistribution], sign: float) -> Observations:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,23 @@ def complete_trials(study: Study) -> list[FrozenTrial]:
     """Return the complete trials, by number."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return sorted(trials, key=lambda trial: trial.number)
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Finished trials as a key of a cache: equal if they are the same objects, which Optuna never changes."""
+
+    trials: tuple[FrozenTrial, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by identity: comparing parameters would take as long as what is cached."""
+        if not isinstance(other, Trials) or len(other.trials) != len(self.trials):
+            return False
+        return all(map(operator.is_, self.trials, other.trials))
+
+    def __hash__(self) -> int:
+        """Hash by identity."""
+        return hash(tuple(map(id, self.trials)))
 
 
 def parameter_seed(seed: int, trial: FrozenTrial, name: str) -> np.random.SeedSequence:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2e.errors import InvalidInput, UnreadableData, unknown_name
+from s2e.errors import InvalidInput, unknown_name
+from s2e.files.json_text import read_json
 from s2e.schedules.fixed import check_schedule, constant, coteaching
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ def parse_schedule(text: str, epochs: int) -> Floats:
 
 
 def _read_keep_rates(path: Path) -> ArrayLike:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnreadableData(f"the schedule {str(path)!r} could not be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise UnreadableData(f"the schedule {str(path)!r} is not JSON: {error}.") from error
+    content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("keep_rates"), list):
         raise InvalidInput(f'a schedule file must hold {{"keep_rates": [...]}}, but {str(path)!r} does not.')
     rates: ArrayLike = content["keep_rates"]

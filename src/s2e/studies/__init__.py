@@ -1,5 +1,6 @@
 """Schedule search: the generation loop over an Optuna study, with its plan, storage, pruning and selection."""
 
+from s2e.studies.executors import resolve_execution
 from s2e.studies.generation_size import SIZES, choose_generation_size
 from s2e.studies.loop import GenerationFinished, OnGeneration, Stop, epochs_left, run_generations, search_schedules
 from s2e.studies.plan import (
@@ -10,8 +11,8 @@ from s2e.studies.plan import (
     plan_search,
 )
 from s2e.studies.selection import BestTrial, best_trial, lowest_error_trial
-from s2e.studies.storage import check_storage
-from s2e.studies.studies import open_study, quiet_optuna
+from s2e.studies.storage import check_storage, read_trials, storage_faults
+from s2e.studies.studies import DATA_FINGERPRINT, differences, open_study, quiet_optuna
 from s2e.studies.trials import (
     DIVERGED,
     FINISHED,
@@ -21,8 +22,10 @@ from s2e.studies.trials import (
     finished_trials,
     point_of,
 )
+from s2e.studies.urls import sqlite_url, with_password_of_the_environment, without_password
 
 __all__ = [
+    "DATA_FINGERPRINT",
     "DEFAULT_GENERATIONS",
     "DEFAULT_GENERATIONS_OF_SHORT_SEARCHES",
     "DIVERGED",
@@ -39,6 +42,7 @@ __all__ = [
     "best_trial",
     "check_storage",
     "choose_generation_size",
+    "differences",
     "diverged_trials",
     "epochs_left",
     "finished_trials",
@@ -47,6 +51,12 @@ __all__ = [
     "plan_search",
     "point_of",
     "quiet_optuna",
+    "read_trials",
+    "resolve_execution",
     "run_generations",
     "search_schedules",
+    "sqlite_url",
+    "storage_faults",
+    "with_password_of_the_environment",
+    "without_password",
 ]

@@ -8,8 +8,11 @@ Letters: K points in a generation, D dimensions of the space, T epochs, P member
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,22 +23,45 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.engine import VALIDATION, Curves, EpochFinished, Member, Task, Trainer
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, TrainingDiverged
 from s2e.methods import Need
 from s2e.samplers import complete_trials
 from s2e.seeds import derive
-from s2e.studies.optuna_internals import is_in_memory, set_study_attributes, set_user_attribute, study_attributes
+from s2e.studies.optuna_internals import (
+    NumberTaken,
+    add_trial,
+    asking_alone,
+    is_in_memory,
+    set_study_attributes,
+    set_user_attribute,
+    study_attributes,
+)
+from s2e.studies.owners import Owner, owner_of_trials, trials_of_others
 from s2e.studies.plan import Search, SearchPlan
 from s2e.studies.pruning import GenerationPruner
 from s2e.studies.selection import BestTrial, best_trial
+from s2e.studies.storage import storage_faults
 from s2e.studies.studies import copy_in_memory
-from s2e.studies.trials import DIVERGED, FINISHED, accuracy_attribute, finished_trials, full_trainings, point_of
+from s2e.studies.trials import (
+    DIVERGED,
+    FINISHED,
+    accuracy_attribute,
+    diverged_trials,
+    finished_trials,
+    full_trainings,
+    point_of,
+)
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 1.0
+"""Time between two looks at a study of which only other processes have trials in training."""
 
 Stop = Callable[[EpochFinished], Collection[int]]
 """Called after every epoch; returns the indices of the members that stop training."""
 
-Train = Callable[[Sequence[Member], Stop], Curves]
-"""Trains members as one population and returns their curves, in their order."""
+Train = Callable[[Sequence[Member], Stop | None], Curves]
+"""Trains members as one population and returns their curves, in their order; stops none early without a `Stop`."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +109,29 @@ def search_schedules(
 
     trainer = Trainer(task)
 
-    def train(members: Sequence[Member], stop: Stop) -> Curves:
+    def train(members: Sequence[Member], stop: Stop | None) -> Curves:
         return trainer.train(members, on_epoch=on_epoch, stop=stop).curves
 
     run_generations(train, task.epochs, searches, on_generation=on_generation)
     return [best_trial(search.study, search.plan.space, task.epochs) for search in searches]
 
 
+@storage_faults()
 def run_generations(
     train: Train, epochs: int, searches: Sequence[Search], *, on_generation: OnGeneration | None = None
 ) -> None:
-    """Run several studies to their ends: ask a generation of each, train all members together, tell each study."""
-    while any(generations := [next_generation(search, epochs) for search in searches]):
+    """Run several studies to their ends: ask a generation of each, train all members together, tell each study.
+
+    Other processes may run the same studies: each trains trials of its own, and all return when all trials have ended.
+    """
+    with owner_of_trials() as owner:
+        _run_generations(train, epochs, searches, on_generation, owner)
+
+
+def _run_generations(
+    train: Train, epochs: int, searches: Sequence[Search], on_generation: OnGeneration | None, owner: Owner
+) -> None:
+    while any(generations := _next_generations(searches, epochs, owner)):
         pairs = list(zip(searches, generations, strict=True))
         members = [member for search, trials in pairs for member in _members(search, trials, epochs)]  # (P,)
         pruners = [_pruner(search, trials) for search, trials in pairs]
@@ -102,24 +139,70 @@ def run_generations(
         curves = train(members, _stop(pruners, bounds))
         for i, (search, trials) in enumerate(pairs):
             _tell(search, trials, curves.take(np.arange(bounds[i], bounds[i + 1])), pruners[i])
+        if curves.diverged.all():
+            _check_not_all_diverged(searches)
         if on_generation is not None and on_generation(_progress(searches, epochs)):
             return
 
 
-def next_generation(search: Search, epochs: int) -> list[FrozenTrial]:
-    """Return the trials to train next: those a killed process left running, then new ones to complete a generation."""
-    study, size = search.study, search.plan.generation_size
-    trials = study.get_trials(deepcopy=False)
-    running = [trial for trial in trials if trial.state == TrialState.RUNNING]
-    if running and len(trials) % size == 0:
-        return running
-    spent = full_trainings((trial for trial in trials if trial.state in FINISHED), epochs)
-    affordable = math.ceil(search.plan.trials - spent) - len(running)
-    return running + ask(study, search.plan, max(0, min(affordable, size - len(trials) % size)), trials)
+def _check_not_all_diverged(searches: Sequence[Search]) -> None:
+    """Raise `TrainingDiverged` if every finished trial of all searches has diverged: later ones would, too."""
+    finished = sum(len(finished_trials(search.study)) for search in searches)
+    if sum(diverged_trials(search.study) for search in searches) == finished:
+        raise TrainingDiverged(finished)
+
+
+def _next_generations(searches: Sequence[Search], epochs: int, owner: Owner) -> list[list[FrozenTrial]]:
+    """Return the trials of each search to train next; all are empty when all searches have ended.
+
+    While only other processes have trials in training, wait: one of them may end before its trials do.
+    """
+    waited = False
+    while True:
+        generations = []
+        for index, search in enumerate(searches):
+            with asking_alone(search.study):
+                generations.append(next_generation(search, epochs, owner))
+            owner.keep(index, search.study, generations[-1])
+        if any(generations) or not (others := sum(trials_of_others(search.study) for search in searches)):
+            return generations
+        if not waited:
+            log.warning("waiting for %d trials of other processes", others)
+        waited = True
+        time.sleep(WAIT_SECONDS)
+
+
+def next_generation(search: Search, epochs: int, owner: Owner | None = None) -> list[FrozenTrial]:
+    """Return the trials to train next: those that ended processes left running, then new ones to complete a generation.
+
+    Args:
+        search: plan and study.
+        epochs: T, epochs of every training.
+        owner: becomes the owner of the trials; None if no other process uses the study.
+    """
+    study, plan, size = search.study, search.plan, search.plan.generation_size
+    own: list[FrozenTrial] = []
+    while True:
+        trials = study.get_trials(deepcopy=False)
+        running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+        own += running if owner is None else owner.take_over(study, trials)
+        if own and len(trials) % size == 0:
+            return own
+        spent = full_trainings((trial for trial in trials if trial.state in FINISHED), epochs)
+        affordable = math.ceil(plan.trials - spent) - len(running)
+        count = max(0, min(affordable, size - len(trials) % size))
+        asked = ask(study, plan, count, trials, owner)
+        own += asked
+        if len(asked) == count:  # otherwise another process has asked at the same time
+            return own
 
 
 def ask(
-    study: optuna.Study, plan: SearchPlan, count: int, trials: Sequence[FrozenTrial] | None = None
+    study: optuna.Study,
+    plan: SearchPlan,
+    count: int,
+    trials: Sequence[FrozenTrial] | None = None,
+    owner: Owner | None = None,
 ) -> list[FrozenTrial]:
     """Ask for `count` new trials and write each to the study atomically.
 
@@ -131,21 +214,28 @@ def ask(
         plan: plan of the search.
         count: number of new trials.
         trials: all trials of the study, if they have just been read.
+        owner: trains the trials; fewer are returned if another process asks at the same time, as the points depend on
+            the numbers of the trials.
     """
     if not count:
         return []
     before = study.get_trials(deepcopy=False) if trials is None else trials
     copied = study if is_in_memory(study) else copy_in_memory(study, before)
     distributions = {name: FloatDistribution(0.0, 1.0) for name in plan.space.names}
-    for number in range(len(before), len(before) + count):
+    end = len(before) + count
+    for number in range(len(before), end):
         attributes = study_attributes(copied)
         copied.sampler = _sampler(plan, number)
         copied.ask(dict(distributions))
         if copied is not study:
-            study.add_trial(copied.get_trials(deepcopy=False)[number])
+            try:
+                add_trial(study, copied.get_trials(deepcopy=False)[number], None if owner is None else owner.name)
+            except NumberTaken:
+                end = number
+                break
             now = study_attributes(copied)
             set_study_attributes(study, {key: now[key] for key in now if now[key] != attributes.get(key)})
-    return study.get_trials(deepcopy=False)[len(before) :]
+    return study.get_trials(deepcopy=False)[len(before) : end]
 
 
 def _sampler(plan: SearchPlan, number: int) -> BaseSampler:
@@ -170,8 +260,10 @@ def _pruner(search: Search, trials: Sequence[FrozenTrial]) -> GenerationPruner |
     return None if spec.pruner is None else GenerationPruner(search.study, trials, spec.pruner, spec.rungs)
 
 
-def _stop(pruners: Sequence[GenerationPruner | None], bounds: NDArray[np.int64]) -> Stop:
-    """Apply the pruner of each search to its own members, whose indices `bounds` delimits."""
+def _stop(pruners: Sequence[GenerationPruner | None], bounds: NDArray[np.int64]) -> Stop | None:
+    """Apply the pruner of each search to its own members, whose indices `bounds` delimits; None without pruners."""
+    if not any(pruners):
+        return None  # devices that train a part each need not wait for each other's decisions
 
     def stop(progress: EpochFinished) -> list[int]:
         indices = np.array(progress.indices)
@@ -193,22 +285,29 @@ def _tell(search: Search, trials: Sequence[FrozenTrial], curves: Curves, pruner:
 
     Accuracies on all evaluated data sets are stored as attributes of the trial.
     """
+    for member, trial in enumerate(trials):
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # finished by a process that had taken it over
+            _tell_trial(search, trial, curves, member, pruner)
+
+
+def _tell_trial(
+    search: Search, trial: FrozenTrial, curves: Curves, member: int, pruner: GenerationPruner | None
+) -> None:
     study = search.study
     errors, epochs = 1.0 - curves.last(VALIDATION), curves.accuracy[VALIDATION].shape[1]
-    for member, trial in enumerate(trials):
-        trained = int(curves.epochs[member])
-        if pruner is not None:
-            pruner.write_reports(member)
-        for evaluated, accuracy in curves.accuracy.items():
-            by_epoch = [round(float(value), 6) for value in accuracy[member, :trained]]
-            set_user_attribute(study, trial, accuracy_attribute(evaluated), by_epoch)
-        if curves.diverged[member]:
-            set_user_attribute(study, trial, DIVERGED, True)
-        study.sampler = _sampler(search.plan, trial.number)  # `tell` calls its `after_trial`
-        if trained < epochs:
-            study.tell(trial.number, state=TrialState.PRUNED)
-        else:
-            study.tell(trial.number, float(errors[member]))
+    trained = int(curves.epochs[member])
+    if pruner is not None:
+        pruner.write_reports(member)
+    for evaluated, accuracy in curves.accuracy.items():
+        by_epoch = [round(float(value), 6) for value in accuracy[member, :trained]]
+        set_user_attribute(study, trial, accuracy_attribute(evaluated), by_epoch)
+    if curves.diverged[member]:
+        set_user_attribute(study, trial, DIVERGED, True)
+    study.sampler = _sampler(search.plan, trial.number)  # `tell` calls its `after_trial`
+    if trained < epochs:
+        study.tell(trial.number, state=TrialState.PRUNED, skip_if_finished=True)
+    else:
+        study.tell(trial.number, float(errors[member]), skip_if_finished=True)
 
 
 def _progress(searches: Sequence[Search], epochs: int) -> GenerationFinished:

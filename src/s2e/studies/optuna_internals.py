@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
+from typing import Any, TypeVar
 
 import optuna
 import sqlalchemy
+import sqlalchemy.exc
 from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.storages._rdb import models
@@ -20,6 +23,25 @@ from sqlalchemy.orm import Session
 
 PRUNER_PREFIX = "completed_rung_"
 """Prefix of the system attributes in which Optuna's successive halving stores the values reported at its rungs."""
+
+TABLES = frozenset(models.BaseModel.metadata.tables) | {"alembic_version"}
+"""Names of the tables of Optuna's relational storage."""
+
+OWNER = "s2e_owner"
+"""System attribute of a running trial: the owner that trains it; removed when the trial is finished.
+
+A trial with an owner has a row in Optuna's table of heartbeats from the beginning.
+"""
+
+ASKING_KEY = 5_326
+"""First part of the key of PostgreSQL's advisory lock that a process holds while it asks for trials."""
+
+ASKING_SECONDS = 20
+"""Longest time to wait for this lock: its holder may be suspended."""
+
+
+class NumberTaken(Exception):
+    """Another process has created a trial with the number for which this one was sampled."""
 
 
 def is_in_memory(study: optuna.Study) -> bool:
@@ -66,21 +88,81 @@ def set_study_attributes(study: optuna.Study, attributes: dict[str, Any]) -> Non
         study._storage.set_study_system_attr(study._study_id, key, value)
 
 
+def add_trial(study: optuna.Study, trial: FrozenTrial, owner: str | None) -> None:
+    """Add a running trial of an owner; raise `NumberTaken` if another process has added one of this number."""
+    if owner is not None and _backend(study) is not None:
+        trial = _shallow_copy(trial)
+        trial.system_attrs[OWNER] = owner
+    study.add_trial(trial)
+
+
+@contextmanager
+def asking_alone(study: optuna.Study) -> Iterator[None]:
+    """Let other processes wait with asking for trials of this study, where the storage can do that."""
+    backend = _backend(study)
+    with nullcontext() if backend is None else backend.alone(study._study_id):
+        yield
+
+
+def owner_of(trial: FrozenTrial) -> str | None:
+    """Return the owner of a running trial; None if it has none."""
+    owner = trial.system_attrs.get(OWNER)
+    return owner if isinstance(owner, str) else None
+
+
+def take_over(study: optuna.Study, trial: FrozenTrial, owner: str) -> bool:
+    """Change the owner of a running trial; return False if another process has done so, or has finished the trial."""
+    backend = _backend(study)
+    return backend is None or backend.take_over(trial, owner)
+
+
+def release_trials(study: optuna.Study) -> None:
+    """Remove the owners of all running trials."""
+    if (backend := _backend(study)) is not None:
+        backend.release_trials(study._study_id)
+
+
+def record_heartbeats(study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
+    """Record that the owner of these trials is alive."""
+    if (backend := _backend(study)) is not None:
+        backend.record_heartbeats([trial._trial_id for trial in trials])
+
+
+def stale_trials(study: optuna.Study, seconds: float) -> set[int]:
+    """Return the numbers of the running trials whose heartbeat is older than this."""
+    backend = _backend(study)
+    return set() if backend is None else backend.stale_trials(study._study_id, seconds)
+
+
+def _backend(study: optuna.Study) -> AtomicTrialStorage | None:
+    """Return the storage of a study that was opened by this package."""
+    backend = getattr(study._storage, "_backend", None)
+    return backend if isinstance(backend, AtomicTrialStorage) else None
+
+
 class AtomicTrialStorage(RDBStorage):
     """Optuna's relational storage with two transactions per trial: one creates it, one finishes it.
 
     Optuna's own storage looks up every parameter of a new trial among those of its study, reads a running trial again
     before each change, and commits every attribute separately. With many studies in one file, this takes as long as
     training. This storage caches the trials that its process has created and writes their attributes together with
-    their final states. No other process changes a running trial, and a trial left by a killed process is stored as it
-    was created.
+    their final states. A trial left by a killed process is stored as it was created.
+
+    Processes may share a study. Each running trial has an owner, which alone trains it, and a heartbeat. Another
+    process takes over the trials of an owner that has ended. If the owner was only slow, the first to finish the trial
+    wins, and the other receives Optuna's `UpdateFinishedTrialError`.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, engine_kwargs: dict[str, Any] | None = None) -> None:
         self._cached_trials: dict[int, FrozenTrial] = {}  # trials created by this process, by id
         self._pending: dict[int, dict[str, str]] = {}  # user attributes not written yet, as JSON, by trial id
         self._distributions: dict[int, dict[str, BaseDistribution]] = {}  # of parameters already written, by study id
-        super().__init__(url)
+        try:
+            super().__init__(url, engine_kwargs)
+        except BaseException:
+            if "engine" in self.__dict__:  # with connections that nothing else would close
+                self.engine.dispose()
+            raise
 
     def __getstate__(self) -> dict[Any, Any]:
         """Exclude the state that is valid in this process only."""
@@ -99,6 +181,18 @@ class AtomicTrialStorage(RDBStorage):
     def _get_prepared_new_trial(
         self, study_id: int, template_trial: FrozenTrial | None, session: Session
     ) -> models.TrialModel:
+        if template_trial is None or OWNER not in template_trial.system_attrs:
+            return self._prepared_trial(study_id, template_trial, session)
+        existing = sqlalchemy.select(sqlalchemy.func.count()).where(models.TrialModel.study_id == study_id)
+        if session.execute(existing).scalar_one() != template_trial.number:  # saves the work of creating it
+            raise NumberTaken
+        trial = self._prepared_trial(study_id, template_trial, session)
+        if trial.number != template_trial.number:  # the transaction is rolled back
+            raise NumberTaken
+        session.add(models.TrialHeartbeatModel(trial_id=trial.trial_id, heartbeat=self._now()))
+        return trial
+
+    def _prepared_trial(self, study_id: int, template_trial: FrozenTrial | None, session: Session) -> models.TrialModel:
         known = self._distributions.get(study_id, {})
         given = {} if template_trial is None else template_trial.distributions
         if template_trial is None or not given or any(known.get(name) != one for name, one in given.items()):
@@ -155,10 +249,13 @@ class AtomicTrialStorage(RDBStorage):
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
         """Set state and values, and write the pending attributes in the same transaction."""
         pending = self._pending.get(trial_id, {})
-        self.scoped_session().add_all(  # the session of this thread, which Optuna's method uses too
-            models.TrialUserAttributeModel(trial_id=trial_id, key=key, value_json=text) for key, text in pending.items()
-        )
-        done = super().set_trial_state_values(trial_id, state, values)
+        try:
+            self._prepare_change_of_state(trial_id, state, pending)
+            done = super().set_trial_state_values(trial_id, state, values)
+        except optuna.exceptions.UpdateFinishedTrialError:  # another process has taken the trial over and finished it
+            self._pending.pop(trial_id, None)
+            self._cached_trials.pop(trial_id, None)
+            raise
         if not done:  # the trial cannot be started, or another process has written the same attributes
             self._evict(trial_id)
             return super().set_trial_state_values(trial_id, state, values)
@@ -167,10 +264,111 @@ class AtomicTrialStorage(RDBStorage):
         if trial is not None and state.is_finished():
             trial = _shallow_copy(trial)
             trial.state, trial.values = state, None if values is None else [float(value) for value in values]
+            trial.system_attrs.pop(OWNER, None)
             with Session(self.engine) as session:  # set by Optuna's method
                 trial.datetime_complete = session.get_one(models.TrialModel, trial_id).datetime_complete
             self._cached_trials[trial_id] = trial
         return True
+
+    def _prepare_change_of_state(self, trial_id: int, state: TrialState, pending: dict[str, str]) -> None:
+        """Add the pending attributes to the transaction of Optuna's method, and remove the owner of the trial."""
+        session = self.scoped_session()  # the session of this thread, which Optuna's method uses too
+        try:
+            if state.is_finished():
+                # The trial is locked before its owner, as in `take_over`.
+                models.TrialModel.find_or_raise_by_id(trial_id, session, for_update=True)
+                session.execute(_owner_rows(sqlalchemy.delete(models.TrialSystemAttributeModel), trial_id))
+            session.add_all(
+                models.TrialUserAttributeModel(trial_id=trial_id, key=key, value_json=text)
+                for key, text in pending.items()
+            )
+        except BaseException:
+            session.rollback()
+            raise
+
+    @contextmanager
+    def alone(self, study_id: int) -> Iterator[None]:
+        """Wait until no other process is asking for trials of a study; they wait while the body runs.
+
+        This only saves the time of sampling points for numbers that others take first: where it is not possible, and
+        after `ASKING_SECONDS`, the body runs nevertheless.
+        """
+        if self.engine.name != "postgresql":
+            yield
+            return
+        with self.engine.connect() as connection:  # the lock ends with its transaction
+            with suppress(sqlalchemy.exc.OperationalError):
+                connection.execute(sqlalchemy.text(f"SET LOCAL lock_timeout = '{ASKING_SECONDS}s'"))
+                connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_xact_lock(ASKING_KEY, study_id)))
+            yield
+
+    def take_over(self, trial: FrozenTrial, owner: str) -> bool:
+        """Change the owner of a running trial; return False if another process has been faster."""
+        attribute, trial_id, before = models.TrialSystemAttributeModel, trial._trial_id, owner_of(trial)
+        row = {"trial_id": trial_id, "key": OWNER, "value_json": json.dumps(owner)}
+        try:
+            with self.engine.begin() as connection:
+                running = sqlalchemy.update(models.TrialModel).values(state=TrialState.RUNNING)  # locks the trial
+                running = running.where(
+                    models.TrialModel.trial_id == trial_id, models.TrialModel.state == TrialState.RUNNING
+                )
+                if connection.execute(running).rowcount != 1:
+                    return False
+                if before is None:
+                    connection.execute(sqlalchemy.insert(attribute).values(row))
+                else:
+                    changed = _owner_rows(sqlalchemy.update(attribute).values(row), trial_id)
+                    unchanged = attribute.value_json == json.dumps(before)
+                    if connection.execute(changed.where(unchanged)).rowcount != 1:
+                        return False
+                heartbeat = models.TrialHeartbeatModel
+                connection.execute(sqlalchemy.delete(heartbeat).where(heartbeat.trial_id == trial_id))
+                connection.execute(sqlalchemy.insert(heartbeat).values(trial_id=trial_id, heartbeat=self._now()))
+        except sqlalchemy.exc.IntegrityError:  # another process has become its owner
+            return False
+        if trial_id in self._cached_trials:
+            self._cached_trials[trial_id].system_attrs[OWNER] = owner
+        return True
+
+    def release_trials(self, study_id: int) -> None:
+        """Remove the owners of all running trials of a study."""
+        attribute, trial = models.TrialSystemAttributeModel, models.TrialModel
+        running = sqlalchemy.select(trial.trial_id).where(trial.study_id == study_id, trial.state == TrialState.RUNNING)
+        owned = (attribute.key == OWNER) & attribute.trial_id.in_(running)
+        with self.engine.begin() as connection:
+            if connection.execute(sqlalchemy.select(attribute.trial_id).where(owned).limit(1)).first() is not None:
+                connection.execute(sqlalchemy.delete(attribute).where(owned))
+        for one in self._cached_trials.values():
+            one.system_attrs.pop(OWNER, None)
+
+    def record_heartbeats(self, trial_ids: Sequence[int]) -> None:
+        """Record that the owner of these trials is alive."""
+        heartbeat = models.TrialHeartbeatModel
+        with self.engine.begin() as connection:
+            connection.execute(
+                sqlalchemy.update(heartbeat).where(heartbeat.trial_id.in_(trial_ids)).values(heartbeat=self._now())
+            )
+
+    def stale_trials(self, study_id: int, seconds: float) -> set[int]:
+        """Return the numbers of the running trials whose heartbeat is older than this, by the database's clock."""
+        heartbeat, trial = models.TrialHeartbeatModel, models.TrialModel
+        running = (
+            sqlalchemy.select(trial.number, heartbeat.heartbeat, self._now())
+            .join(heartbeat, heartbeat.trial_id == trial.trial_id)
+            .where(trial.study_id == study_id, trial.state == TrialState.RUNNING)
+        )
+        with self.engine.connect() as connection:
+            rows = connection.execute(running).all()
+        return {number for number, recorded, now in rows if (now - recorded).total_seconds() > seconds}
+
+    def _now(self) -> sqlalchemy.ColumnElement[datetime]:
+        """Return the time of the database, in UTC: the time zone of a connection may differ between machines."""
+        kind = sqlalchemy.DateTime()
+        if self.engine.name == "postgresql":
+            return sqlalchemy.func.timezone("UTC", sqlalchemy.func.now(), type_=kind)
+        if self.engine.name in ("mysql", "mariadb"):
+            return sqlalchemy.func.utc_timestamp(type_=kind)
+        return sqlalchemy.func.current_timestamp(type_=kind)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a system attribute and write it immediately."""
@@ -198,6 +396,15 @@ class AtomicTrialStorage(RDBStorage):
         self._cached_trials.pop(trial_id, None)
         for key, text in self._pending.pop(trial_id, {}).items():
             super().set_trial_user_attr(trial_id, key, json.loads(text))
+
+
+Statement = TypeVar("Statement", sqlalchemy.Update, sqlalchemy.Delete)
+
+
+def _owner_rows(statement: Statement, trial_id: int) -> Statement:
+    """Restrict a statement about system attributes to the owner of one trial."""
+    attribute = models.TrialSystemAttributeModel
+    return statement.where(attribute.trial_id == trial_id, attribute.key == OWNER)
 
 
 def _shallow_copy(trial: FrozenTrial) -> FrozenTrial:

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import os
-import re
+import random
 import threading
+import time
 import weakref
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import optuna
 import sqlalchemy
 import sqlalchemy.exc
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, RDBStorage
+from optuna.trial import FrozenTrial
 
-from s2e.errors import UnreadableData
-from s2e.studies.optuna_internals import AtomicTrialStorage
+from s2e.errors import StorageUnavailable, UnreadableData, first_line
+from s2e.studies.optuna_internals import TABLES, AtomicTrialStorage
+from s2e.studies.urls import hide_secrets, read_only_sqlite_url, sqlite_path, sqlite_url, with_driver, without_password
+
+LOCK_TIMEOUT_SECONDS = 30.0
+"""Time to wait for another process that writes to the same SQLite file."""
+
+CONNECT_TIMEOUT_SECONDS = 10
+"""Time to wait for the server of a study."""
+
+_DRIVERS_WITH_TIMEOUT = ("psycopg2", "psycopg", "pymysql", "mysqldb")
+"""Database drivers with the argument `connect_timeout`, in seconds."""
+
+MOST_ATTEMPTS = 20
+"""Attempts to create tables that other processes create at the same time."""
 
 _OPEN: weakref.WeakValueDictionary[tuple[object, ...], BaseStorage] = weakref.WeakValueDictionary()
 """Open storages by identity, as long as they are used by a study."""
+
+
+@contextmanager
+def storage_faults() -> Iterator[None]:
+    """Raise `StorageUnavailable` if the storage of a study fails in the body: a stopped server, a locked file, …."""
+    try:
+        yield
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as problem:
+        failed = problem.__cause__ if isinstance(problem, optuna.exceptions.StorageInternalError) else problem
+        raise StorageUnavailable(
+            f"the study could not be read or written: {first_line(failed or problem)}; finished trials are kept"
+        ) from problem
 
 
 def check_storage(url: str) -> None:
@@ -31,19 +60,102 @@ def open_storage(url: str) -> BaseStorage:
     It is closed when the last study that uses it is deleted.
     """
     try:
+        url = with_driver(url)
         _create_atomically(url)
         key = _identity(url)
         storage = None if key is None else _OPEN.get(key)
         if storage is None:
-            backend = AtomicTrialStorage(url)
+            backend = _opened(url)
             storage = optuna.storages.get_storage(backend)
             weakref.finalize(storage, _close, backend.engine, os.getpid())
             if key is not None:
                 _OPEN[key] = storage
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise UnreadableData(f"the storage {url!r} could not be opened: {reason}") from problem
+    except (
+        sqlalchemy.exc.SQLAlchemyError,
+        optuna.exceptions.OptunaError,
+        ImportError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as problem:
+        cause = problem.__cause__ if isinstance(problem, optuna.exceptions.StorageInternalError) else None
+        reason = f"{hide_secrets(first_line(cause or problem), url)}{_advice(url, problem)}"
+        raise UnreadableData(f"the storage {without_password(url)!r} could not be opened: {reason}") from problem
     return storage
+
+
+def read_trials(url: str, study: str) -> list[FrozenTrial]:
+    """Return the trials of a study by number; nothing is written, whatever the database is.
+
+    Raises `UnreadableData` if there is no such study, or if the database is not one of Optuna.
+    """
+    try:
+        url = with_driver(url)
+        path = sqlite_path(url)
+        if path is not None:
+            if not path.is_file():
+                raise UnreadableData("the file does not exist.")
+            url = read_only_sqlite_url(path)
+        return _read_trials(url, study)
+    except UnreadableData:
+        raise
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, OSError, ImportError, ValueError) as problem:
+        raise UnreadableData(hide_secrets(first_line(problem), url)) from problem
+
+
+def _read_trials(url: str, study: str) -> list[FrozenTrial]:
+    arguments = _engine_arguments(url)
+    if sqlalchemy.make_url(url).get_driver_name() in ("psycopg", "psycopg2"):
+        arguments["connect_args"]["options"] = "-c default_transaction_read_only=on"
+    engine = sqlalchemy.create_engine(url, **arguments)
+    try:
+        if missing := TABLES - set(sqlalchemy.inspect(engine).get_table_names()):
+            raise UnreadableData(f"it is not a database of Optuna: it has no table {min(missing)!r}.")
+    finally:
+        engine.dispose()
+    opened = RDBStorage(url, engine_kwargs=arguments, skip_table_creation=True)
+    try:
+        trials = optuna.load_study(study_name=study, storage=opened).get_trials(deepcopy=False)
+    except KeyError:
+        raise UnreadableData(f"it has no study {study!r}.") from None
+    finally:
+        opened.remove_session()
+        opened.engine.dispose()
+    return sorted(trials, key=lambda trial: trial.number)
+
+
+def _opened(url: str) -> AtomicTrialStorage:
+    """Open a storage; try again if other processes were creating the same tables."""
+    for attempt in range(1, MOST_ATTEMPTS + 1):
+        try:
+            return AtomicTrialStorage(url, _engine_arguments(url))
+        except sqlalchemy.exc.DBAPIError as problem:
+            created_by_another = isinstance(problem, (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError))
+            if attempt == MOST_ATTEMPTS or not (created_by_another or "already exists" in str(problem)):
+                raise
+        time.sleep(random.uniform(0.0, 0.2))  # noqa: S311  # not for cryptography
+    raise AssertionError
+
+
+def _engine_arguments(url: str) -> dict[str, Any]:
+    parsed = sqlalchemy.make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return {"connect_args": {} if "timeout" in parsed.query else {"timeout": LOCK_TIMEOUT_SECONDS}}
+    given = "connect_timeout" in parsed.query or parsed.get_driver_name() not in _DRIVERS_WITH_TIMEOUT
+    # A connection that was lost while a generation was trained is replaced.
+    return {"connect_args": {} if given else {"connect_timeout": CONNECT_TIMEOUT_SECONDS}, "pool_pre_ping": True}
+
+
+def _advice(url: str, problem: Exception) -> str:
+    """Return what to do about a storage that cannot be opened, if that is known."""
+    if not url.startswith("postgres"):
+        return ""
+    if isinstance(problem, ImportError):
+        return " (install the extra: pip install 's2e[postgresql]')"
+    if "password" in str(problem):
+        return " (give --storage with the password, or set PGPASSWORD or ~/.pgpass; a run does not store it)"
+    return ""
 
 
 def _identity(url: str) -> tuple[object, ...] | None:
@@ -52,13 +164,12 @@ def _identity(url: str) -> tuple[object, ...] | None:
     A file is identified by its inode, because it may have been replaced. The process is included because a forked
     process must not use connections of its parent.
     """
-    parsed = sqlalchemy.make_url(url)
-    if parsed.get_backend_name() != "sqlite":
+    if sqlalchemy.make_url(url).get_backend_name() != "sqlite":
         return os.getpid(), url
-    try:
-        found = os.stat(parsed.database or ":memory:")
-    except OSError:
+    path = sqlite_path(url)
+    if path is None or not path.exists():
         return None
+    found = path.stat()
     return os.getpid(), url, found.st_dev, found.st_ino
 
 
@@ -72,12 +183,11 @@ def _create_atomically(url: str) -> None:
     Optuna creates its tables one after the other. A process killed in between leaves a table without its index; the
     next process then creates a second study with the same name, and the study can no longer be opened.
     """
-    match = re.fullmatch(r"sqlite:///(.+)", url)
-    if match is None or ":memory:" in url or "?" in url or Path(match[1]).exists():
+    path = sqlite_path(url)
+    if path is None or path.exists():
         return
-    path = Path(match[1])
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    created = optuna.storages.RDBStorage(f"sqlite:///{temporary}")
+    created = RDBStorage(sqlite_url(temporary))
     created.remove_session()
     created.engine.dispose()
     try:

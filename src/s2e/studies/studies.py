@@ -7,17 +7,27 @@ from contextlib import contextmanager
 from typing import Any
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from s2e.errors import RunConflict
+from s2e.errors import RunConflict, S2EError, UnreadableData, first_line
 from s2e.studies.optuna_internals import (
     insert_trial,
     pruner_attributes,
+    release_trials,
     set_study_attributes,
     study_attributes,
     with_shallow_deepcopy,
 )
-from s2e.studies.storage import open_storage
+from s2e.studies.storage import open_storage, storage_faults
+from s2e.studies.trials import check_stored
+from s2e.studies.urls import without_password
+
+SETTINGS = "settings"
+"""User attribute of a study: what defines its objective."""
+
+DATA_FINGERPRINT = "data_fingerprint"
+"""The setting that identifies the data."""
 
 
 @contextmanager
@@ -31,23 +41,64 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-def open_study(storage: str | None, name: str, settings: Mapping[str, Any]) -> optuna.Study:
+@contextmanager
+def _named_when_damaged(storage: str | None) -> Iterator[None]:
+    """Turn what a damaged database makes Optuna raise, which can be anything, into one line with its name."""
+    try:
+        yield
+    except S2EError:
+        raise
+    except Exception as problem:
+        if storage is None:
+            raise
+        cause = problem.__cause__ if isinstance(problem, StorageInternalError) and problem.__cause__ else problem
+        raise UnreadableData(
+            f"the storage {without_password(storage)!r} could not be read: {first_line(cause)}"
+        ) from problem
+
+
+def open_study(storage: str | None, name: str, settings: Mapping[str, Any], *, exclusive: bool = False) -> optuna.Study:
     """Open or create a study.
 
     Args:
         storage: URL; None for a study in memory.
         name: name of the study in its storage.
-        settings: stored with a new study; those of an existing study must be equal, or `RunConflict` is raised.
+        settings: what defines the objective, the data included; stored with a new study. Those of an existing study
+            must be equal, or `RunConflict` is raised.
+        exclusive: whether no other process can be using the study, so that its running trials are of ended processes.
     """
     opened = None if storage is None else open_storage(storage)
-    with quiet_optuna():
+    with _named_when_damaged(storage), storage_faults(), quiet_optuna():
         study = optuna.create_study(storage=opened, study_name=name, direction="minimize", load_if_exists=True)
-    stored = study.user_attrs.get("settings")
-    if stored is None:
-        study.set_user_attr("settings", dict(settings))
-    elif stored != dict(settings):
-        raise RunConflict(f"the study {name!r} at {storage} was made with other settings; use another storage or name.")
+        if SETTINGS not in study.user_attrs and not study.get_trials(deepcopy=False):
+            study.set_user_attr(SETTINGS, dict(settings))
+        stored = study.user_attrs.get(SETTINGS)  # another process may have written its own meanwhile
+        if len(study.directions) != 1:
+            raise ValueError(f"the study {name!r} must have one direction, but has {len(study.directions)}.")
+        study_attributes(study)  # damage is found here, not in the search
+        for trial in study.get_trials(deepcopy=False):
+            check_stored(trial)
+    if stored != dict(settings):
+        raise RunConflict(
+            f"the study {name!r} at {without_password(storage or 'memory')} was made with other settings: "
+            f"{'; '.join(differences(stored, settings))}; use another storage or name, or the same data and options."
+        )
+    if exclusive:
+        release_trials(study)
     return study
+
+
+def differences(before: Any, now: Mapping[str, Any]) -> list[str]:
+    """Return how settings differ from those that were stored, one text for each."""
+    if not isinstance(before, Mapping):
+        return ["it has trials but no settings of s2e"]
+    return [
+        "the data have changed since"
+        if name == DATA_FINGERPRINT
+        else f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name) or (name in before) != (name in now)
+    ]
 
 
 def copy_in_memory(study: optuna.Study, trials: Sequence[FrozenTrial] | None = None) -> optuna.Study:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.engine import VALIDATION
+from s2e.errors import UnreadableData
 from s2e.schedules import Space
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -30,6 +31,22 @@ def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
 def diverged_trials(study: optuna.Study) -> int:
     """Return the number of trials whose training diverged."""
     return sum(trial.user_attrs.get(DIVERGED, False) for trial in finished_trials(study))
+
+
+def check_stored(trial: FrozenTrial) -> None:
+    """Raise `UnreadableData` for a finished trial that a search cannot have stored."""
+    if trial.state not in FINISHED:
+        return
+    by_epoch = trial.user_attrs.get(VALIDATION_ACCURACY, [])
+    points = list(trial.params.values())
+    complete = trial.state == TrialState.PRUNED or (trial.values is not None and len(trial.values) == 1)
+    if not (
+        complete
+        and isinstance(by_epoch, list)
+        and all(isinstance(number, (int, float)) for number in [*by_epoch, *points, *(trial.values or ())])
+        and isinstance(trial.user_attrs.get(DIVERGED, False), bool)
+    ):
+        raise UnreadableData(f"trial {trial.number} of its study is damaged; restore the database, or search again.")
 
 
 def accuracy_attribute(evaluated: str) -> str:

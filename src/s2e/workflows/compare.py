@@ -35,7 +35,7 @@ from s2e.workflows.comparison_figures import figure_files
 from s2e.workflows.entrants import Entrant, Setting, check_entrant_names, entrants_for
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
-from s2e.workflows.pipeline import TEST, check_choices, find_schedules, prepared_task
+from s2e.workflows.pipeline import TEST, check_choices, find_schedules, prepared_task, schedule_content
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import network_name
 from s2e.workflows.status import Status
@@ -73,7 +73,7 @@ def compare(
 ) -> Run:
     """Train every method from every seed on every noise setting, and write tables and figures."""
     check_preparation(options.dataset, options.noises)
-    check_choices(options.training, Standard.name, location.device)
+    check_choices(options.training, Standard.name, location.execution)
     check_entrant_names(options.methods)
     plan_search(options.search, options.training, options.seed)  # raises an error for unknown names
     session = Session("compare", options, location, resume=resume)
@@ -99,7 +99,6 @@ def compare(
             found |= _search(group, entrants, plan, stage, session, listener)
             _train(group, [entrant for entrant in entrants if entrant.searched], options, finished, listener, found)
         outcomes = finished.in_order(entrants, options.noises)
-        _write(run, outcomes, finished.transitions, found)
         result = {
             "status": Status.of(stopped=False, diverged=any(one.diverged for one in outcomes)).value,
             "summary": summarise(outcomes),
@@ -116,7 +115,8 @@ def compare(
                 for (noise, name), best in found.items()
             ],
         }
-        return session.finish(result, groups[0].task.device)
+        write = partial(_write, run, outcomes, finished.transitions, found)
+        return session.finish(result, groups[0].task.device, write)
 
 
 # ---------------------------------------------------------------------------------------------------------- entrants
@@ -146,7 +146,7 @@ def _groups(options: CompareOptions, settings: Sequence[Setting], location: RunL
 def _task(options: CompareOptions, prepared: Prepared, location: RunLocation) -> Task:
     """Return the task that the members of a group share; every entrant has its own method."""
     task = prepared_task(
-        prepared, options.training, Standard.name, seed=options.seed, device=location.device, order="comparison"
+        prepared, options.training, Standard.name, seed=options.seed, location=location, order="comparison"
     )
     test = prepared.splits.test
     return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
@@ -193,6 +193,7 @@ def _train(
             options.training.learning_rate,
             setting.prepared.splits.train.labels,
             entrant.method,
+            finished.transitions.get(_training_name(setting.noise, entrant.name, setting.draw)),
         )
         for setting, entrant in entries
     ]
@@ -204,13 +205,22 @@ def _train(
         own = [entries[index] for index in indices]
         finished.add(list(_outcomes(group.task, own, [members[index] for index in indices], trained)), {})
 
-    trained, as_trained = train_in_two_stages(group.task, members, on_epoch=listener.epoch, on_first_stage=store)
-    matrices = {
-        f"{setting.noise}/{entrant.name}/{setting.draw}": member.transition
-        for (setting, entrant), member in zip(entries, as_trained, strict=True)
-        if member.transition is not None
-    }
-    finished.add(list(_outcomes(group.task, entries, as_trained, trained)), matrices)
+    def store_matrices(matrices: dict[int, NDArray[np.float64]]) -> None:
+        named = {}
+        for index, matrix in matrices.items():
+            setting, entrant = entries[index]
+            named[_training_name(setting.noise, entrant.name, setting.draw)] = matrix
+        finished.add([], named)
+
+    trained, as_trained = train_in_two_stages(
+        group.task, members, on_epoch=listener.epoch, on_first_stage=store, on_estimates=store_matrices
+    )
+    finished.add(list(_outcomes(group.task, entries, as_trained, trained)), {})
+
+
+def _training_name(noise: str, method: str, seed: int) -> str:
+    """Return the name of a training among the stored transition matrices."""
+    return f"{noise}/{method}/{seed}"
 
 
 def _schedule(setting: Setting, entrant: Entrant, options: CompareOptions, found: Schedules) -> NDArray[np.float64]:
@@ -273,12 +283,12 @@ def _write(
     run.write_text("curves.csv", csv_text(curve_rows(outcomes)))
     for name, image in figure_files(outcomes).items():
         run.write_bytes(name, image)
-    if transitions:
-        run.write_arrays("transitions.npz", transitions)
+    finished = {_training_name(one.noise, one.method, one.seed) for one in outcomes}
+    if matrices := {name: matrix for name, matrix in transitions.items() if name in finished}:
+        run.write_arrays("transitions.npz", matrices)
     for (noise, name), best in found.items():
-        content = {"keep_rates": best.schedule.tolist(), "point": best.point.tolist()}
         setting = noise[-LONGEST_NOISE:]  # the end of a long path to a matrix
-        run.write_json(f"schedule-{name}-{setting}.json".replace(":", "-").replace("/", "-"), content)
+        run.write_json(f"schedule-{name}-{setting}.json".replace(":", "-").replace("/", "-"), schedule_content(best))
 
 
 def _evaluated_on(task: Task) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.errors import UnreadableData
+from s2e.errors import InvalidInput, UnreadableData, listed
 from s2e.runs import Run
 from s2e.workflows.entrants import Entrant, Setting
 from s2e.workflows.outcomes import Outcome, arrays, from_arrays
@@ -25,7 +25,7 @@ class FinishedTrainings:
     Attributes:
         run: stores them.
         outcomes: one for each.
-        transitions: estimated matrices, by training.
+        transitions: estimated matrices, by training; also of trainings that are not finished.
     """
 
     run: Run
@@ -41,10 +41,11 @@ class FinishedTrainings:
         transitions = {name.removeprefix(MATRIX): array for name, array in stored.items() if name.startswith(MATRIX)}
         rest = {name: array for name, array in stored.items() if not name.startswith(MATRIX)}
         try:
+            for name, matrix in transitions.items():
+                _check_matrix(name, matrix)
             return cls(run, from_arrays(rest), transitions)
-        except KeyError as missing:
-            path = str(run.path / OUTCOMES)
-            raise UnreadableData(f"{path!r} could not be read: {missing} is missing in it.") from missing
+        except InvalidInput as problem:
+            raise UnreadableData(f"{str(run.path / OUTCOMES)!r} could not be read: {problem}") from problem
 
     def lacks(self, setting: Setting, entrant: Entrant) -> bool:
         """Return whether a training is not finished."""
@@ -63,9 +64,20 @@ class FinishedTrainings:
 
         Methods that only an earlier session requested come last.
         """
+        if unknown := {one.noise for one in self.outcomes} - set(noises):
+            raise UnreadableData(
+                f"{str(self.run.path / OUTCOMES)!r} must hold trainings under {', '.join(noises)}, but got others: "
+                f"{listed(map(ascii, sorted(unknown)))}."
+            )
         names = list(dict.fromkeys([*(entrant.name for entrant in entrants), *(one.method for one in self.outcomes)]))
         return sorted(self.outcomes, key=lambda one: (noises.index(one.noise), names.index(one.method), one.seed))
 
 
 def _key(outcome: Outcome) -> tuple[str, str, int]:
     return outcome.noise, outcome.method, outcome.seed
+
+
+def _check_matrix(name: str, matrix: NDArray[np.float64]) -> None:
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] >= 2
+    if matrix.dtype.kind != "f" or not square:  # numbers are NaN where the training diverged
+        raise InvalidInput(f"the matrix {name!a} must be square, but got {matrix.dtype} of shape {matrix.shape}.")

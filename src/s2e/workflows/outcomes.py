@@ -209,8 +209,10 @@ def arrays(outcomes: Sequence[Outcome]) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
-    """Invert `arrays`; `stored` may be an open .npz file."""
-    columns = {name: stored[name] for name in (*_TEXTS, "seed", "diverged", *_CURVES, "keep_rates")}
+    """Invert `arrays`; raise for arrays that are missing, or have other types, shapes or ranges."""
+    if "seed" in stored and not stored["seed"].size:
+        return []
+    columns = _checked_columns(stored)
     outcomes = []
     for row in range(len(columns["seed"])):
         noise, method, evaluated_on = (str(columns[name][row]) for name in _TEXTS)
@@ -228,3 +230,23 @@ def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
             )
         )
     return outcomes
+
+
+def _checked_columns(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    kinds = {**dict.fromkeys(_TEXTS, "U"), "seed": "i", "diverged": "b", **dict.fromkeys([*_CURVES, "keep_rates"], "f")}
+    missing = [name for name in kinds if name not in stored]
+    if missing:
+        raise InvalidInput(f"{', '.join(map(repr, missing))} is missing in it.")
+    shape = stored["accuracy"].shape  # (A, T)
+    for name, kind in kinds.items():
+        array, expected = stored[name], shape if kind == "f" else shape[:1]
+        if len(shape) != 2 or min(shape) < 1 or array.shape != expected or array.dtype.kind != kind:
+            raise InvalidInput(
+                f"`{name}` must have the shape {expected} of all trainings, but got {array.dtype} of shape "
+                f"{array.shape}."
+            )
+        if kind == "f" and name != "loss" and not (np.isnan(array) | ((array >= 0) & (array <= 1))).all():
+            raise InvalidInput(f"`{name}` must lie in 0..1, but does not.")
+    if (stored["seed"] < 0).any() or not np.isin(stored["evaluated_on"], ("test", "valid")).all():
+        raise InvalidInput("`seed` must not be negative and `evaluated_on` must be test or valid, but some are not.")
+    return {name: stored[name] for name in kinds}

@@ -20,25 +20,29 @@ from s2e.audit import records_of, relabelled_validation, with_validation_labels
 from s2e.data import LabelledData, Prepared
 from s2e.engine import (
     VALIDATION,
+    Checkpoints,
     FinalTraining,
     Member,
     SelectedRestart,
     Task,
+    augmentation_of,
+    channel_statistics,
+    check_images,
     check_plan,
+    check_precision,
     check_task,
     optimizer_of,
     plan_of,
-    resolve_device,
     stages_needed,
     train_restarts,
 )
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, UnreadableData
 from s2e.methods import Method, Need
 from s2e.methods import method as method_of
-from s2e.networks import default_network, factory_of
-from s2e.runs import Run
+from s2e.networks import NormalisedFactory, default_network, factory_of
+from s2e.runs import Run, RunLocation
 from s2e.seeds import derive
-from s2e.specs import SearchSpec, TrainingSpec
+from s2e.specs import Execution, SearchSpec, TrainingSpec
 from s2e.studies import (
     DEFAULT_GENERATIONS,
     BestTrial,
@@ -47,6 +51,7 @@ from s2e.studies import (
     choose_generation_size,
     epochs_left,
     plan_search,
+    resolve_execution,
     search_schedules,
 )
 from s2e.workflows.progress import SILENT, ProgressListener
@@ -57,17 +62,23 @@ TEST = "test"
 RELABELLED = "validation.npz"
 """File of a run with the validation labels that schedules are compared on, where the given ones are noisy."""
 
+SCHEDULE = "schedule.json"
+
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
 
 
-def check_choices(training: TrainingSpec, method: str | Method, device: str, search: SearchSpec | None = None) -> None:
+def check_choices(
+    training: TrainingSpec, method: str | Method, execution: Execution, search: SearchSpec | None = None
+) -> None:
     """Refuse names and numbers that cannot be used, before data are loaded or a device is timed."""
     factory_of(training.network, (1,), 2)  # refuses other objects; builds nothing
     optimizer_of(training.optimizer)
     check_plan(plan_of(training.plan), training.epochs)
+    augmentation_of(training.augment)
+    check_precision(training.precision)
     chosen = method_of(method)
-    resolve_device(device)
+    resolve_execution(execution)
     if search is not None:
         if Need.SCHEDULE not in chosen.needs:
             raise InvalidInput(
@@ -83,9 +94,11 @@ def build_task(
     method: str | Method,
     *,
     seed: int,
-    device: str,
+    execution: Execution,
     clean: LabelledData | None = None,
     order: str = "batches",
+    checkpoints: Checkpoints | None = None,
+    memory: int | None = None,
 ) -> Task:
     """Return the task that all members of a population share.
 
@@ -95,23 +108,36 @@ def build_task(
         training: how they are trained.
         method: how samples are weighted, for members without a method of their own.
         seed: seed of the order of the batches.
-        device: cpu, cuda, …, or auto.
+        execution: where members are trained.
         clean: samples with correct labels, for methods that need some.
         order: name of the random stream of the order of the batches.
+        checkpoints: where and how often the state of the training is written; None for never.
+        memory: bytes that a population may use; None for those that are free.
     """
     shape, classes = train.sample_shape, train.classes
+    device, executor = resolve_execution(execution)
+    network = factory_of(training.network, shape, classes)
+    augmentation, normalize = augmentation_of(training.augment)
+    if normalize:
+        check_images(shape)
+        network = NormalisedFactory(network, channel_statistics(train.inputs))
     task = Task(
         train,
-        factory_of(training.network, shape, classes),
+        network,
         method_of(method, default_network(shape, classes)),
         evaluate,
         training.epochs,
         training.batch_size,
         derive(seed, order),
-        resolve_device(device),
+        device,
         clean=clean,
         optimizer=optimizer_of(training.optimizer),
         plan=plan_of(training.plan),
+        augmentation=augmentation,
+        precision=training.precision,
+        checkpoints=checkpoints,
+        memory=memory,
+        executor=executor,
     )
     for name, part in evaluate.items():
         if part.sample_shape != shape:
@@ -124,14 +150,29 @@ def build_task(
 
 
 def prepared_task(
-    prepared: Prepared, training: TrainingSpec, method: str | Method, *, seed: int, device: str, order: str = "batches"
+    prepared: Prepared,
+    training: TrainingSpec,
+    method: str | Method,
+    *,
+    seed: int,
+    location: RunLocation,
+    order: str = "batches",
 ) -> Task:
-    """Return the task of prepared data, which evaluates the validation part; arguments are those of `build_task`."""
+    """Return the task of a run on prepared data, which evaluates the validation part; otherwise as `build_task`."""
     valid = prepared.splits.valid
     clean = valid if prepared.validation == "clean" else None
     evaluate = {VALIDATION: valid}
     return build_task(
-        prepared.splits.train, evaluate, training, method, seed=seed, device=device, clean=clean, order=order
+        prepared.splits.train,
+        evaluate,
+        training,
+        method,
+        seed=seed,
+        execution=location.execution,
+        clean=clean,
+        order=order,
+        checkpoints=location.checkpoints,
+        memory=location.memory,
     )
 
 
@@ -182,7 +223,26 @@ def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: Progres
         stored = {"rows": task.evaluate[VALIDATION].rows, "labels": labels}
         if run is not None:
             run.write_arrays(RELABELLED, stored)
-    return with_validation_labels(task, stored["labels"])
+    try:
+        if "labels" not in stored or stored["labels"].dtype != np.int64:
+            raise InvalidInput("`labels` must be integers.")
+        return with_validation_labels(task, stored["labels"])
+    except InvalidInput as problem:
+        if run is None:
+            raise
+        path = str(run.path / RELABELLED)
+        raise UnreadableData(f"{path!r} does not hold the labels of this validation part: {problem}") from problem
+
+
+def schedule_content(found: BestTrial) -> dict[str, Any]:
+    """Return the content of `schedule.json`."""
+    return {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()}
+
+
+def write_early(run: Run, schedule: Mapping[str, Any]) -> None:
+    """Write the schedule before the final training, unless the run has results of an earlier one."""
+    if not run.has_results:
+        run.write_json(SCHEDULE, schedule)
 
 
 def train_final(
@@ -261,7 +321,7 @@ def search_and_train(
         task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage
     )
     if run is not None:
-        run.write_json("schedule.json", {"keep_rates": found.schedule.tolist(), "point": found.point.tolist()})
+        write_early(run, schedule_content(found))
     searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts)
     selected = train_final(
         task,

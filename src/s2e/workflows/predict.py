@@ -29,8 +29,20 @@ class Predictions:
 
     @property
     def predicted(self) -> list[str]:
-        """Return the most probable class of every sample."""
-        return [self.class_names[index] for index in self.probabilities.argmax(axis=1).tolist()]
+        """Return the most probable class of every sample; "" where there is no prediction."""
+        best = np.where(self.has_prediction, self.probabilities.argmax(axis=1), -1)
+        return [self.class_names[index] if index >= 0 else "" for index in best.tolist()]
+
+    @property
+    def has_prediction(self) -> NDArray[np.bool_]:
+        """Return whether the probabilities of each sample are finite, (N,)."""
+        finite: NDArray[np.bool_] = np.isfinite(self.probabilities.sum(axis=1))
+        return finite
+
+    @property
+    def without_prediction(self) -> list[str]:
+        """Return the IDs of the samples without a prediction."""
+        return [name for name, has in zip(self.ids, self.has_prediction.tolist(), strict=True) if not has]
 
     def table(self) -> str:
         """Return one row for each sample as comma-separated text: its ID, the prediction, and all probabilities."""
@@ -49,7 +61,13 @@ def predict(run: Run, path: Path) -> Predictions:
         raise UnreadableData(
             f"{str(run.path)!r} has no {ENCODING}, which describes how its data were read; train again."
         )
-    samples = reader_from_json(run.read_json(ENCODING)).read(path)
+    samples = reader_from_json(run.read_json(ENCODING), run.path / ENCODING).read(path)
     if not len(samples.inputs):
         raise InvalidInput(f"{path} must hold samples to predict, but got none.")
-    return Predictions(samples.ids, classifier.class_names, classifier.probabilities(samples.inputs).mean(axis=0))
+    found = Predictions(samples.ids, classifier.class_names, classifier.probabilities(samples.inputs).mean(axis=0))
+    if not found.has_prediction.any():
+        raise InvalidInput(
+            f"no sample of {str(path)!r} has a prediction: the outputs of the classifier are not finite. It "
+            "diverged in training, or the inputs are not finite or far larger than in training."
+        )
+    return found

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from s2e.audit import RECORDS
 from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
 from s2e.engine import LAST_EPOCHS, SelectedRestart
-from s2e.networks import default_network
+from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, write_classifier
 from s2e.specs import AUTO
+from s2e.workflows.pipeline import SCHEDULE
 from s2e.workflows.status import Status
 
 
@@ -38,11 +39,13 @@ def write_final(
     prepared: Prepared,
     selected: Sequence[SelectedRestart],
     records: Mapping[str, NDArray[Any]],
+    schedule: Mapping[str, Any],
 ) -> None:
-    """Write the last of the selected restarts as the run's classifier, and the curves of all."""
+    """Write the last of the selected restarts as the run's classifier, its schedule, and the curves of all."""
     final, source = selected[-1], prepared.source
     train = final.task.train
-    write_classifier(run, network_name(network, train), train, final.state)
+    write_classifier(run, network_name(network, train), train, final.state, statistics_of(final.task.network))
+    run.write_json(SCHEDULE, schedule)
     ids = {} if source is None or source.ids is None else {"ids": np.array(source.ids)[records["rows"]]}
     run.write_arrays(RECORDS, {**records, **ids})
     reader = None if source is None else source.reader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from s2e import schedules
 from s2e.data import Prepared, check_preparation, prepare
@@ -10,7 +11,7 @@ from s2e.engine import FinalTraining
 from s2e.methods import method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
-from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, search_and_train
+from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
 
@@ -23,11 +24,11 @@ def search(
 ) -> Run:
     """Search a schedule, train the final classifier with it, test it once, write the run."""
     check_preparation(options.dataset, [options.noise])
-    check_choices(options.training, options.method, location.device, options.search)
+    check_choices(options.training, options.method, location.execution, options.search)
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    task = prepared_task(prepared, options.training, options.method, seed=options.seed, device=location.device)
+    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location)
     plan = plan_for(task, options.search, options.training, options.seed)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
     sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
@@ -47,7 +48,6 @@ def search(
             listener=listener,
             stage=stage,
         )
-        write_final(run, network, prepared, outcome.selected, outcome.records)
         searched = {
             "trials": len(study.trials),
             "generation_size": plan.generation_size,
@@ -55,7 +55,9 @@ def search(
             "validation_accuracy": outcome.found.validation_accuracy,
         }
         rows = result(prepared, outcome.selected, outcome.validation, searched=True)
-        return session.finish({**rows, "search": searched}, task.device)
+        schedule = schedule_content(outcome.found)
+        write = partial(write_final, run, network, prepared, outcome.selected, outcome.records, schedule)
+        return session.finish({**rows, "search": searched}, task.device, write)
 
 
 def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:

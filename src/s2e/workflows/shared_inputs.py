@@ -64,9 +64,9 @@ def load_shared_inputs(
     """
     spec = DataSpec(data, validation="clean", validation_share=validation_share)
     check_preparation(spec, noises)
-    check_choices(training, method, location.device)
+    check_choices(training, method, location.execution)
     source = loading.load(data, location.root)
     prepared = [corrupt_and_split(source, spec, noise, seed, location.root) for noise in noises]
     labels = {noise: each.splits.train.labels for noise, each in zip(noises, prepared, strict=True)}
-    task = prepared_task(prepared[0], training, method, seed=seed, device=location.device)
+    task = prepared_task(prepared[0], training, method, seed=seed, location=location)
     return SharedInputs(task, labels, prepared[0].splits.test)

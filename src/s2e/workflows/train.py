@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -12,23 +14,26 @@ from s2e.errors import InvalidInput
 from s2e.methods import Need, method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import TrainOptions
-from s2e.workflows.pipeline import audit_records, check_choices, prepared_task, train_final
+from s2e.workflows.pipeline import audit_records, check_choices, prepared_task, train_final, write_early
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
 
 
-def train(options: TrainOptions, location: RunLocation, listener: ProgressListener = SILENT) -> Run:
+def train(
+    options: TrainOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
+) -> Run:
     """Train one method with a given schedule, test it once, write the run."""
     check_preparation(options.dataset, [options.noise])
-    check_choices(options.training, options.method, location.device)
+    check_choices(options.training, options.method, location.execution)
     schedule, given_transition = _given_schedule(options), _given_transition(options)
-    session = Session("train", options, location)
+    session = Session("train", options, location, resume=resume)
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    task = prepared_task(prepared, options.training, options.method, seed=options.seed, device=location.device)
+    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location)
     transition = None if given_transition is None else check_transition_matrix(given_transition, task.train.classes)
     network = str(options.training.network)
     with session.start(about_run(network, prepared)) as run:
-        run.write_json("schedule.json", {"keep_rates": schedule.tolist()})
+        content = {"keep_rates": schedule.tolist()}
+        write_early(run, content)
         selected = train_final(
             task,
             [FinalTraining(task.method.name, task.method, schedule, transition=transition)],
@@ -39,8 +44,8 @@ def train(options: TrainOptions, location: RunLocation, listener: ProgressListen
             stage="training",
         )
         records = audit_records(selected[-1], prepared.splits.valid if prepared.validation == "noisy" else None)
-        write_final(run, network, prepared, selected, records)
-        return session.finish(result(prepared, selected, prepared.validation, searched=False), task.device)
+        write = partial(write_final, run, network, prepared, selected, records, content)
+        return session.finish(result(prepared, selected, prepared.validation, searched=False), task.device, write)
 
 
 def _given_schedule(options: TrainOptions) -> NDArray[np.float64]:

@@ -26,13 +26,14 @@ OPERATIONS = 265
 
 
 def population(method, network=small_mlp, members=None, optimizer=ADAM):
-    """A vectorised population on the CPU with the optimizer of other devices, after one step."""
+    """A vectorised population on the CPU with the optimizer and the records of other devices, after one step."""
     shared = task(blobs(), method, network=network, vectorize=True)
     made = Population.create(shared, members or [member(0.5, seed=1), member(0.9, seed=2, learning_rate=3e-3)])
     rates = [one.learning_rate for one in made.members for _ in range(shared.method_of(one).networks)]
     stacked = optimizer.build(list(made.networks.parameters.values()), rates, shared.device, vectorize=True)
     object.__setattr__(made, "optimizer", stacked)
     made.step._optimizer = stacked
+    made.recorder._collect = False
     made.step.begin_epoch(plan_epoch(shared, 0, made, batch_order(shared, 0)))
     made.step.run(1)  # the first step determines whether the network can be vectorised
     return made

@@ -25,7 +25,7 @@ from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
 from s2e.schedules import space
 from s2e.seeds import derive
-from s2e.specs import DataSpec, TableOptions
+from s2e.specs import DataSpec, Execution, TableOptions
 from s2e.workflows import shared_inputs
 from s2e.workflows.pipeline import build_task
 from small_runs import options_of, save_clusters
@@ -104,7 +104,7 @@ def train_alone(options: TableOptions, noise: str, point: NDArray[np.float64], *
     """Train one schedule under one noise setting alone; return its validation accuracies (T,)."""
     splits = splits_of(options, noise)
     evaluate = {VALIDATION: splits.valid}
-    task = build_task(splits.train, evaluate, options.training, "coteaching", seed=SEED, device="cpu")
+    task = build_task(splits.train, evaluate, options.training, "coteaching", seed=SEED, execution=Execution("cpu"))
     member = Member(SPACE.decode(point[None], EPOCHS)[0], derive(SEED, *path), 2e-3)
     return train_population(task, [member]).curves.accuracy[VALIDATION][0]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.fx import GraphModule
-from torch.optim.adam import adam
 from torch.optim.rmsprop import rmsprop
 from torch.optim.sgd import sgd
 
@@ -31,25 +31,24 @@ def fused_adam_step(
     weight_decay: float = 0.0,
     decoupled: bool = False,
 ) -> None:
-    """Update parameters, moments and step counts (0-d float tensors) in place, by the kernel of `Adam(fused=True)`.
+    """Update parameters and moments in place, by the kernel of `Adam(fused=True)`.
 
-    With `decoupled` weight decay it is that of `AdamW(fused=True)`.
+    Steps are 0-d float tensors that count this step. With `decoupled` weight decay it is `AdamW(fused=True)`.
     """
-    adam(
+    kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+    kernel(
         list(parameters),
         list(gradients),
         list(first_moments),
         list(second_moments),
         [],
         list(steps),
-        fused=True,
-        decoupled_weight_decay=decoupled,
-        amsgrad=False,
+        lr=learning_rate,
         beta1=beta1,
         beta2=beta2,
-        lr=learning_rate,
         weight_decay=weight_decay,
         eps=epsilon,
+        amsgrad=False,
         maximize=False,
     )
 
@@ -84,7 +83,6 @@ def foreach_rmsprop_step(
     gradients: Sequence[Tensor],
     squares: Sequence[Tensor],
     momenta: Sequence[Tensor] | None,
-    steps: Sequence[Tensor],
     *,
     learning_rate: float,
     alpha: float,
@@ -92,14 +90,14 @@ def foreach_rmsprop_step(
     momentum: float,
     weight_decay: float,
 ) -> None:
-    """Update parameters, squares, momenta and step counts in place, as `RMSprop(foreach=True)`."""
+    """Update parameters, squares and momenta in place, as `RMSprop(foreach=True)`."""
     rmsprop(
         list(parameters),
         list(gradients),
         list(squares),
         [],
         [] if momenta is None else list(momenta),
-        list(steps),
+        [torch.zeros(()) for _ in parameters],  # step counts, which do not change the update
         foreach=True,
         lr=learning_rate,
         alpha=alpha,

@@ -2,7 +2,7 @@
 
 from s2e.engine.optimizers.adam import Adam
 from s2e.engine.optimizers.adamw import AdamW
-from s2e.engine.optimizers.interface import Optimizer, Rows, StackedOptimizer
+from s2e.engine.optimizers.interface import Optimizer, Rows, StackedOptimizer, StoredOptimizer
 from s2e.engine.optimizers.names import OPTIMIZERS, optimizer_of
 from s2e.engine.optimizers.rmsprop import RMSProp
 from s2e.engine.optimizers.row_optimizer import build_together, check_optimizers
@@ -17,6 +17,7 @@ __all__ = [
     "RMSProp",
     "Rows",
     "StackedOptimizer",
+    "StoredOptimizer",
     "build_together",
     "check_optimizers",
     "optimizer_of",

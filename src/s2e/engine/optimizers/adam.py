@@ -14,8 +14,8 @@ from s2e.engine.compiled.materialise import materialised
 from s2e.engine.compiled.torch_internals import fused_adam_step
 from s2e.engine.optimizers.row_optimizer import (
     PerRow,
+    RowBlocks,
     RowOptimizer,
-    SingleRows,
     StackedUpdate,
     broadcast,
     interval_problem,
@@ -59,14 +59,14 @@ class Adam(RowOptimizer):
         """The first and the second moment."""
         return 2
 
-    def update_rows(self, rows: SingleRows, learning_rate: float) -> None:
-        """Update single rows by torch's fused kernel."""
+    def update_blocks(self, blocks: RowBlocks, learning_rate: float) -> None:
+        """Update blocks by torch's fused kernel."""
         fused_adam_step(
-            rows.parameters,
-            rows.gradients,
-            rows.states[0],
-            rows.states[1],
-            rows.steps,
+            blocks.parameters,
+            blocks.gradients,
+            blocks.states[0],
+            blocks.states[1],
+            blocks.steps,
             learning_rate=learning_rate,
             beta1=self.beta1,
             beta2=self.beta2,

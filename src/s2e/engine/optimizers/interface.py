@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -35,6 +35,17 @@ class StackedOptimizer(Protocol):
 
     def take(self, rows: Sequence[int], parameters: Sequence[Tensor]) -> StackedOptimizer:
         """Return an optimizer that continues some of the rows, in the given order, on new parameters."""
+
+
+@runtime_checkable
+class StoredOptimizer(Protocol):
+    """Two further methods of a stacked optimizer, without which a killed training starts again at its first epoch."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return copies of everything that changes from step to step, by name, on the CPU."""
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from what `state` returned, in place."""
 
 
 @runtime_checkable

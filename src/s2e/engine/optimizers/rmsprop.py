@@ -10,8 +10,8 @@ from torch import Tensor
 from s2e.engine.compiled.torch_internals import foreach_rmsprop_step
 from s2e.engine.optimizers.row_optimizer import (
     PerRow,
+    RowBlocks,
     RowOptimizer,
-    SingleRows,
     StackedUpdate,
     broadcast,
     interval_problem,
@@ -51,14 +51,13 @@ class RMSProp(RowOptimizer):
         """The mean of squared gradients, and the momentum, if there is one."""
         return 1 + int(self.momentum > 0)
 
-    def update_rows(self, rows: SingleRows, learning_rate: float) -> None:
-        """Update single rows by torch's operations on lists of tensors; there is no fused kernel."""
+    def update_blocks(self, blocks: RowBlocks, learning_rate: float) -> None:
+        """Update blocks by torch's operations on lists of tensors; there is no fused kernel."""
         foreach_rmsprop_step(
-            rows.parameters,
-            rows.gradients,
-            rows.states[0],
-            rows.states[1] if self.momentum > 0 else None,
-            rows.steps,
+            blocks.parameters,
+            blocks.gradients,
+            blocks.states[0],
+            blocks.states[1] if self.momentum > 0 else None,
             learning_rate=learning_rate,
             alpha=self.alpha,
             epsilon=self.eps,

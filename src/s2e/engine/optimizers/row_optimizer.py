@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import ClassVar, TypeAlias
@@ -14,6 +15,8 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
+from s2e.engine.aligned_rows import ALIGNMENT, with_padding, zeros_like_rows
+from s2e.engine.large_products import all_allowed_threads
 from s2e.engine.optimizers.interface import Optimizer, Rows, StackedOptimizer
 from s2e.errors import InvalidInput
 
@@ -24,15 +27,19 @@ StackedUpdate: TypeAlias = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Se
 """From a parameter, its gradient and its state, (G, ...) each, to the new state and the new parameter."""
 
 
+LARGE_BLOCKS = 100_000
+"""Numbers from which several threads update blocks: torch's kernels give each thread whole cache lines."""
+
+
 @dataclass(frozen=True)
-class SingleRows:
-    """Tensors of single rows, one entry for each row of each parameter.
+class RowBlocks:
+    """Blocks of rows, each with rows of one parameter that have taken the same number of steps.
 
     Attributes:
-        parameters: weights.
+        parameters: weights, one tensor for each block.
         gradients: their gradients, with the same strides.
         states: one list for each state tensor.
-        steps: 0-d step counts, which an optimizer that needs them increases.
+        steps: 0-d step counts, this step included; 0 unless the optimizer `counts_steps`.
     """
 
     parameters: list[Tensor]
@@ -54,8 +61,8 @@ class RowOptimizer(ABC):
         """Tensors of the size of a parameter that are kept for it."""
 
     @abstractmethod
-    def update_rows(self, rows: SingleRows, learning_rate: float) -> None:
-        """Update single rows in place, by a kernel of torch that works on each of them separately."""
+    def update_blocks(self, blocks: RowBlocks, learning_rate: float) -> None:
+        """Update blocks in place, by a kernel of torch that works on each number by itself."""
 
     @classmethod
     @abstractmethod
@@ -109,7 +116,7 @@ def build_together(
 class StackedRows:
     """Updates tensors (G, ...) where each row has its own learning rate, hyperparameters and step count.
 
-    On a CPU, rows are updated one by one with kernels of torch. On other devices, all rows are updated together by
+    On a CPU, rows are updated with kernels of torch. On other devices, all rows are updated together by
     plain operations on device tensors without branches on the host: the compiler fuses them into one pass over memory,
     and values that change between steps are written in place, so a captured step reads the current ones.
 
@@ -135,7 +142,7 @@ class StackedRows:
         self._factor = 1.0
         stacked = [parameter.detach() for parameter in parameters]
         count = max(optimizer.state_tensors for optimizer in self._optimizers)
-        self._states = [[torch.zeros_like(parameter) for _ in range(count)] for parameter in stacked]
+        self._states = [[zeros_like_rows(parameter) for _ in range(count)] for parameter in stacked]
         self._groups: list[_VectorizedRows] | list[_EqualRows]
         if self._vectorized:
             self._groups = [_VectorizedRows(self._optimizers, stacked, self._states, self._rates, device)]
@@ -167,6 +174,25 @@ class StackedRows:
         for group in self._groups:
             group.set_step_counts(torch.zeros(len(self._rates), dtype=torch.float64))
 
+    def state(self) -> dict[str, Tensor]:
+        """Return copies of the state tensors and step counts of all rows, by name, on the CPU."""
+        steps = torch.cat([group.step_counts() for group in self._groups])
+        return {name: tensor.to("cpu", copy=True) for name, tensor in {**self._named(), "steps": steps}.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from the state tensors and step counts that `state` returned, in place."""
+        for name, tensor in self._named().items():
+            tensor.copy_(state[name])
+        for group in self._groups:
+            group.set_step_counts(state["steps"])
+
+    def _named(self) -> dict[str, Tensor]:
+        return {
+            f"{parameter}.{which}": state
+            for parameter, states in enumerate(self._states)
+            for which, state in enumerate(states)
+        }
+
     def scale_learning_rates(self, factor: float) -> None:
         """Set the factor on every learning rate, for all later steps."""
         self._factor = factor
@@ -186,10 +212,11 @@ class StackedRows:
 
 
 class _EqualRows:
-    """Adjacent rows with the same learning rate and hyperparameters on a CPU, updated one by one.
+    """Adjacent rows with the same learning rate and hyperparameters on a CPU.
 
-    The fused kernels round values that do not fill a cache line differently. The rounding of a row must not depend on
-    other rows.
+    The kernels round numbers that do not fill a vector differently, and the rounding of a row must not depend on other
+    rows. So all rows of a parameter are updated as one block if each of them fills its vectors, otherwise one by one.
+    They are also updated one by one where some take fewer steps than others.
     """
 
     def __init__(
@@ -200,50 +227,79 @@ class _EqualRows:
         optimizer: RowOptimizer,
         rate: float,
     ) -> None:
-        self._rows, self._optimizer, self._rate = rows, optimizer, rate
+        self._rows, self._optimizer, self._rate = slice(rows[0], rows[-1] + 1), optimizer, rate
         self._scaled_rate = rate
-        self._slots = [(parameter, row) for parameter in range(len(parameters)) for row in rows]
-        self._parameters = [parameters[parameter][row] for parameter, row in self._slots]  # views
+        self._parameters = [with_padding(parameter)[self._rows] for parameter in parameters]  # (R, size) each
         self._states = [
-            [states[parameter][which][row] for parameter, row in self._slots]
+            [with_padding(of_parameter[which])[self._rows] for of_parameter in states]
             for which in range(optimizer.state_tensors)
         ]
-        self._steps = [torch.zeros(()) for _ in self._slots]
+        self._padded = [
+            None if parameter[0].numel() == block.shape[1] else torch.zeros_like(block)
+            for parameter, block in zip(parameters, self._parameters, strict=True)
+        ]  # gradients of rows with padding
+        self._aligned = all(parameter.shape[1] % ALIGNMENT == 0 for parameter in self._parameters)
+        self._large = sum(parameter.numel() for parameter in self._parameters) >= LARGE_BLOCKS
+        self._parameter_rows = [parameter.unbind() for parameter in self._parameters]
+        self._state_rows = [[of_parameter.unbind() for of_parameter in which] for which in self._states]
+        self._steps = torch.zeros(len(rows))
+        self._in_step = True  # whether all rows have taken the same number of steps
 
     def step_counts(self) -> Tensor:
         """Return the steps of each row of this group, (R,) float64."""
-        return torch.stack(self._steps[: len(self._rows)]).double()
+        return self._steps.double()
 
     def set_step_counts(self, steps: Tensor) -> None:
         """Set the steps from those of all rows, (G,)."""
-        for step, (_, row) in zip(self._steps, self._slots, strict=True):
-            step.copy_(steps[row])
+        self._steps.copy_(steps[self._rows])
+        self._in_step = bool((self._steps == self._steps[0]).all())
 
     def scale_learning_rates(self, factor: float) -> None:
         self._scaled_rate = factor * self._rate
 
     def update(self, gradients: Sequence[Rows], active: Tensor | None) -> None:
-        slots = list(range(len(self._slots)))
-        if active is not None:
-            is_active = active.tolist()
-            slots = [slot for slot in slots if is_active[self._slots[slot][1]]]
-            if not slots:
-                return
-        own = [gradients[parameter][row] for parameter, row in (self._slots[slot] for slot in slots)]
-        rows = SingleRows(
-            [self._parameters[slot] for slot in slots],
-            [_with_strides_of(self._parameters[slot], gradient) for gradient, slot in zip(own, slots, strict=True)],
-            [[states[slot] for slot in slots] for states in self._states],
-            [self._steps[slot] for slot in slots],
+        own = None if active is None else active[self._rows]
+        if self._optimizer.counts_steps:
+            self._steps += 1 if own is None else own
+        self._in_step &= own is None
+        if self._in_step and self._aligned and all(isinstance(gradient, Tensor) for gradient in gradients):
+            with all_allowed_threads() if self._large else nullcontext():
+                self._optimizer.update_blocks(self._all_rows(gradients), self._scaled_rate)
+            return
+        rows = range(len(self._steps)) if own is None else own.nonzero().flatten().tolist()
+        if rows:
+            self._optimizer.update_blocks(self._single_rows(gradients, rows), self._scaled_rate)
+
+    def _all_rows(self, gradients: Sequence[Rows]) -> RowBlocks:
+        """Return one block for each parameter."""
+        own = [
+            _with_padding_of(padded, gradient[self._rows].flatten(1))  # type: ignore[union-attr]
+            for padded, gradient in zip(self._padded, gradients, strict=True)
+        ]
+        return RowBlocks(self._parameters, own, self._states, [self._steps[0]] * len(own))
+
+    def _single_rows(self, gradients: Sequence[Rows], rows: Sequence[int]) -> RowBlocks:
+        """Return one block for each parameter of each of some rows."""
+        steps, slots = self._steps.unbind(), [(p, row) for p in range(len(self._parameters)) for row in rows]
+        own = []
+        for p, row in slots:
+            padded = self._padded[p]
+            gradient = gradients[p][self._rows.start + row].reshape(-1)
+            own.append(_with_padding_of(None if padded is None else padded[row], gradient))
+        return RowBlocks(
+            [self._parameter_rows[p][row] for p, row in slots],
+            own,
+            [[of_parameter[p][row] for p, row in slots] for of_parameter in self._state_rows],
+            [steps[row] for _, row in slots],
         )
-        self._optimizer.update_rows(rows, self._scaled_rate)
 
 
-def _with_strides_of(parameter: Tensor, gradient: Tensor) -> Tensor:
-    """Return a gradient with the strides of its parameter: fused kernels read storages and ignore strides."""
-    if gradient.stride() == parameter.stride():
-        return gradient
-    return torch.empty_like(parameter).copy_(gradient)
+def _with_padding_of(padded: Tensor | None, gradient: Tensor) -> Tensor:
+    """Return gradients (..., n), written to a buffer (..., size) if there is one."""
+    if padded is None:
+        return gradient.contiguous()
+    padded[..., : gradient.shape[-1]] = gradient
+    return padded
 
 
 class _VectorizedRows:

@@ -11,8 +11,8 @@ from torch import Tensor
 from s2e.engine.compiled.torch_internals import fused_sgd_step
 from s2e.engine.optimizers.row_optimizer import (
     PerRow,
+    RowBlocks,
     RowOptimizer,
-    SingleRows,
     StackedUpdate,
     broadcast,
     interval_problem,
@@ -50,12 +50,12 @@ class SGD(RowOptimizer):
         """The momentum, if there is one."""
         return int(self.momentum > 0)
 
-    def update_rows(self, rows: SingleRows, learning_rate: float) -> None:
-        """Update single rows by torch's fused kernel."""
+    def update_blocks(self, blocks: RowBlocks, learning_rate: float) -> None:
+        """Update blocks by torch's fused kernel."""
         fused_sgd_step(
-            rows.parameters,
-            rows.gradients,
-            rows.states[0] if self.momentum > 0 else None,
+            blocks.parameters,
+            blocks.gradients,
+            blocks.states[0] if self.momentum > 0 else None,
             learning_rate=learning_rate,
             momentum=self.momentum,
             nesterov=self.nesterov,

@@ -61,7 +61,11 @@ def build_table(
         for index in missing:
             accuracy = _train_entries(inputs, schedules, chunks[index], options, listener)  # (S, entries, T)
             run.write_arrays(_chunk_file(index), {"accuracy": accuracy})
-        stored = [run.read_arrays(_chunk_file(index))["accuracy"] for index in range(len(chunks))]
+        settings, epochs = len(options.noises), options.training.epochs
+        stored = [
+            run.read_floats(_chunk_file(index), {"accuracy": (settings, len(chunk), epochs)})["accuracy"]
+            for index, chunk in enumerate(chunks)
+        ]
         made_by = {
             **session.settings,
             **about,
@@ -72,7 +76,6 @@ def build_table(
             "seconds": round(session.seconds, 1),
         }
         accuracy = np.concatenate(stored, axis=1)  # (S, n + r m, T)
-        settings, epochs = len(options.noises), options.training.epochs
         table = ScheduleTable(
             options.space,
             options.noises,
@@ -86,7 +89,8 @@ def build_table(
         for index in range(options.rounds):
             if index in missing_rounds:
                 run.write_arrays(_round_file(index), _train_round(inputs, table, index, options, listener))
-            table = _with_round(table, run.read_arrays(_round_file(index)))
+            shapes = {"points": (settings, size, search_space.dimension), "accuracy": (settings, size, epochs)}
+            table = _with_round(table, run.read_floats(_round_file(index), shapes))
         run.write_arrays(TABLE, table.arrays())
         return session.finish({"table": TABLE, "points": len(points)}, task.device)
 

@@ -95,13 +95,15 @@ class TableSurrogate:
 
     def accuracy(self, schedules: Floats) -> Floats:
         """Return the expected validation accuracy after every epoch, (m, T), of schedules (m, T)."""
-        return np.asarray(self._forest.weights(schedules[:, self._landmarks]) @ self._accuracy)
+        weights = self._forest.weights(schedules[:, self._landmarks])
+        # One product for each schedule: how a row of a larger product is rounded may depend on its position.
+        return np.stack([own @ self._accuracy for own in weights])
 
     def error(self, schedules: Floats) -> Floats:
         """Return the expected error over the last epochs, (m,), of schedules (m, T)."""
         return last_error(self.accuracy(schedules))
 
-    def train(self, members: Sequence[Member], stop: Stop) -> Curves:
+    def train(self, members: Sequence[Member], stop: Stop | None) -> Curves:
         """Return curves of members as if they had been trained as one population; see `run_generations`."""
         expected = self.accuracy(np.stack([member.schedule for member in members]))  # (P, T)
         normal = [np.random.default_rng(member.seed).normal() for member in members]
@@ -112,8 +114,9 @@ class TableSurrogate:
         for epoch in range(1, self.epochs + 1):
             curves.accuracy[VALIDATION][training, epoch - 1] = accuracy[training, epoch - 1]
             curves.epochs[training] = epoch
-            stopped = stop(EpochFinished(epoch, self.epochs, tuple(range(len(members))), len(members), curves))
-            training[list(stopped)] = False
+            if stop is not None:
+                finished = EpochFinished(epoch, self.epochs, tuple(range(len(members))), len(members), curves)
+                training[list(stop(finished))] = False
         return curves
 
     def held_out(self) -> dict[str, float]:

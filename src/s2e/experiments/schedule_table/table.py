@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.engine import LAST_EPOCHS
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.errors import InvalidInput, UnreadableData, first_line
+from s2e.files.fields import Fields
+from s2e.files.json_text import parse_json
 from s2e.runs import Run
 
 Floats = NDArray[np.float64]
@@ -93,17 +95,16 @@ class ScheduleTable:
             raise UnreadableData(f"{str(path)!r} is not a table of schedules: there is no such file.")
         stored = Run(path.parent).read_arrays(path.name)
         try:
-            about = json.loads(stored["about"].tobytes())
-            evaluated = int(about[EVALUATED])
-            if evaluated < 1:
-                raise ValueError(f"`{EVALUATED}` must be at least 1, but got {evaluated}")
-            points, found = (stored[name] / RESOLUTION for name in ("points", "found"))
-            accuracies = [stored[name] / evaluated for name in ("accuracy", "again", "found_accuracy")]
-            space, noises = about.pop("space"), tuple(about.pop("noises"))
+            fields = Fields(parse_json(stored["about"].tobytes(), path), path)
+            evaluated = fields.integer(EVALUATED, least=1)
+            points, found = (_shares(stored, name, RESOLUTION) for name in ("points", "found"))
+            accuracies = [_shares(stored, name, evaluated) for name in ("accuracy", "again", "found_accuracy")]
+            space, noises = fields.text("space"), fields.texts("noises")
+            about = {name: value for name, value in fields.values.items() if name not in ("space", "noises")}
             table = cls(space, noises, points, accuracies[0], accuracies[1], found, accuracies[2], about)
             table._check_shapes()
-        except (KeyError, TypeError, ValueError) as problem:
-            raise UnreadableData(f"{str(path)!r} is not a table of schedules: {problem}.") from problem
+        except (LookupError, TypeError, ValueError, UnreadableData) as problem:
+            raise UnreadableData(f"{str(path)!r} is not a table of schedules: {first_line(problem)}") from problem
         return table
 
     def _check_shapes(self) -> None:
@@ -125,6 +126,14 @@ class ScheduleTable:
         if noise not in self.noises:
             raise InvalidInput(f"`noise` must be one of {', '.join(self.noises)}, but got {noise!r}.")
         return self.noises.index(noise)
+
+
+def _shares(stored: Mapping[str, NDArray[Any]], name: str, whole: int) -> Floats:
+    """Return counts as shares of the whole."""
+    counts = stored[name]
+    if counts.dtype.kind != "u" or (counts.size and counts.max() > whole):
+        raise ValueError(f"`{name}` must hold counts in 0..{whole}, but got {counts.dtype}")
+    return np.asarray(counts / whole)
 
 
 def last_error(accuracy: Floats) -> Floats:

@@ -1,0 +1,187 @@
+"""The storage of a study on the command line: other data, odd paths, foreign files, passwords, faults."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from command_line import TINY_SEARCH, s2e, save
+from populations import replace_search_trainer
+from postgresql import PASSWORD, Server
+from s2e.engine.training import train_population
+from s2e.runs.directory import CONFIG, Run
+from s2e.studies import read_trials
+from small_tasks import blobs
+
+QUICK = [*TINY_SEARCH, "--no-baselines"]
+ODD_NAMES = ["z?1", "a%20b", "a b", "a#b", "a@b", "a{b}", "a&b=c", "ä", "file:a?mode=memory"]
+
+
+def one_line(stderr: str) -> str:
+    """Return the only line of a refusal, after lines of progress."""
+    lines = [line for line in stderr.splitlines() if line.startswith("s2e: ")]
+    assert "Traceback" not in stderr
+    assert len(lines) == 1, stderr
+    assert stderr.endswith(f"{lines[0]}\n")
+    return lines[0]
+
+
+def test_study_of_other_data_is_refused_with_what_differs(work: Path) -> None:
+    storage = f"sqlite:///{work}/shared.db"
+    other = blobs(seed=9)
+    save("own.npz")
+    save("other.npz", x_train=other.inputs, y_train=other.labels)
+    search = ["search", *QUICK, "--storage", storage]
+    done = s2e(*search, "own.npz", "--out", "a/run")
+    assert done.exit_code == 0, done.stderr
+    before = [trial.values for trial in read_trials(storage, "run")]
+    refused = s2e(*search, "other.npz", "--out", "b/run")
+    assert refused.exit_code == 2
+    line = one_line(refused.stderr)
+    assert "the data have changed since; use another storage or name" in line
+    assert [trial.values for trial in read_trials(storage, "run")] == before
+    (work / "copy").mkdir()
+    Path("own.npz").rename("copy/moved.npz")  # the same data at another path
+    assert s2e(*search, "copy/moved.npz", "--out", "c/run").exit_code == 0
+    assert (
+        s2e(*search, "copy/moved.npz", "--out", "d/run", "--epochs", "4").stderr.count("epochs was 3 and is now 4") == 1
+    )
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_database_lies_in_the_run_whatever_its_name(work: Path, name: str) -> None:
+    data = save(f"{name.replace('/', '')}.npz")
+    done = s2e("search", data, *QUICK, "--trials", "2", "--out", name)
+    assert done.exit_code == 0, done.stderr
+    assert {entry.name for entry in work.iterdir()} == {data, name}
+    assert (work / name / "study.db").stat().st_size > 0
+    assert s2e("search", "--resume", "--out", name, "--trials", "4").exit_code == 0
+    assert len(read_trials(Run(work / name).storage, "search")) == 4
+    reported = s2e("report", name)
+    assert reported.exit_code == 0, reported.stderr
+    assert "could not be read" not in (work / name / "report.html").read_text()
+
+
+@pytest.mark.parametrize("tables", ["CREATE TABLE songs (title TEXT)", "CREATE TABLE trials (title TEXT)", ""])
+def test_report_writes_nothing_to_a_foreign_database(work: Path, tables: str) -> None:
+    assert s2e("search", save(), *QUICK, "--trials", "2", "--out", "run").exit_code == 0
+    foreign = work / "songs?.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute(tables)
+    connection.close()
+    before = foreign.read_bytes()
+    config = Run("run").read_json(CONFIG)
+    Run("run").write_json(CONFIG, {**config, "storage": f"sqlite:///{work}/songs%3F.db"})
+    done = s2e("report", "run")
+    assert done.exit_code == 0, done.stderr
+    assert "it is not a database of Optuna" in (work / "run" / "report.html").read_text()
+    assert foreign.read_bytes() == before
+    assert {entry.name for entry in work.iterdir()} == {"own.npz", "run", "songs?.db"}
+
+
+def test_locked_database_is_one_line_with_the_way_to_continue(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = f"sqlite:///{work}/study.db?timeout=0.1"
+    locks: list[sqlite3.Connection] = []
+
+    def lock_then_train(*arguments: Any, **named: Any) -> Any:
+        locks.append(sqlite3.connect(work / "study.db"))
+        locks[-1].execute("BEGIN EXCLUSIVE")
+        return train_population(*arguments, **named)
+
+    with monkeypatch.context() as patched:
+        replace_search_trainer(lock_then_train, patched)
+        stopped = s2e("search", save(), *QUICK, "--storage", storage, "--out", "run")
+    locks[0].close()
+    assert stopped.exit_code == 1
+    line = one_line(stopped.stderr)
+    assert "the study could not be read or written: (sqlite3.OperationalError) database is locked" in line
+    assert line.endswith("; continue with: s2e search --resume --out run")
+    resumed = s2e("search", "--resume", "--out", "run")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert [trial.state.name for trial in read_trials(storage, "run")] == 4 * ["COMPLETE"]
+
+
+def test_password_of_a_storage_that_cannot_be_opened_is_not_shown(work: Path) -> None:
+    data = save()
+    for storage in (
+        "postgresql://user:s3cret@127.0.0.1:1/none",
+        "postgres://user:s3cret@127.0.0.1:1/none",
+        "postgresql://user@127.0.0.1:1/none?password=s3cret",
+        "nonsense://user:s3cret@host/x",
+        "postgresql://user:s3c@ret@host:port/x",
+    ):
+        refused = s2e("search", data, *QUICK, "--storage", storage, "--out", "run")
+        assert refused.exit_code == 2
+        line = one_line(refused.stderr)
+        assert "s3c" not in line
+        assert "***" in line
+
+
+# ------------------------------------------------------------------------------------------------------- PostgreSQL
+
+
+@pytest.mark.slow
+def test_password_is_not_stored_and_comes_from_the_environment(
+    work: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, quoted = server.create("secrets"), server.url("x").partition(f":{server.port}")[0].split(":")[2].split("@")[0]
+    done = s2e("search", save(), *QUICK, "--trials", "2", "--storage", url, "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    config = (work / "run" / CONFIG).read_text()
+    assert json.loads(config)["storage"].endswith(f":***@127.0.0.1:{server.port}/secrets")
+    resume = ["search", "--resume", "--out", "run", "--trials"]
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSFILE", str(work / "none"))
+    refused = s2e(*resume, "4")
+    assert refused.exit_code == 2
+    assert "give --storage with the password, or set PGPASSWORD or ~/.pgpass" in one_line(refused.stderr)
+    assert s2e(*resume, "4", "--storage", url).exit_code == 0
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    last = s2e(*resume, "6")
+    assert last.exit_code == 0, last.stderr
+    assert len(read_trials(url, "run")) == 6
+    reported = s2e("report", "run")
+    assert reported.exit_code == 0, reported.stderr
+    assert "could not be read" not in (work / "run" / "report.html").read_text()
+    texts: Sequence[str] = [done.output, refused.output, last.output, reported.output, config]
+    for text in [*texts, *(path.read_text("latin-1") for path in (work / "run").iterdir() if path.is_file())]:
+        assert PASSWORD not in text
+        assert quoted not in text
+    assert np.load(work / "run" / "curves.npz")
+
+
+@pytest.mark.slow
+def test_stopped_server_is_one_line_with_the_way_to_continue(
+    work: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.create("stopped")
+
+    def stop_then_train(*arguments: Any, **named: Any) -> Any:
+        server.stop()
+        return train_population(*arguments, **named)
+
+    with monkeypatch.context() as patched:
+        replace_search_trainer(stop_then_train, patched)
+        stopped = s2e("search", save(), *QUICK, "--storage", url, "--out", "run")
+    server.start()
+    assert stopped.exit_code == 1
+    assert one_line(stopped.stderr).endswith("; continue with: s2e search --resume --out run")
+    assert s2e("search", "--resume", "--out", "run", "--storage", url).exit_code == 0
+    assert [trial.state.name for trial in read_trials(url, "run")] == 4 * ["COMPLETE"]
+
+
+def test_processes_with_other_directories_share_a_study_by_its_name(work: Path) -> None:
+    storage = f"sqlite:///{work}/study.db"
+    for out in ("one", "two"):
+        result = s2e("search", save(), *QUICK, "--storage", storage, "--study", "mine", "--out", out)
+        assert result.exit_code == 0, result.stderr
+    assert [trial.state.name for trial in read_trials(storage, "mine")] == 4 * ["COMPLETE"]
+    refused = s2e("search", save(), *QUICK, "--study", "mine", "--out", "three")
+    assert refused.exit_code == 2
+    assert "`study` must be used with `storage`" in one_line(refused.stderr)

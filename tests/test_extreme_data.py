@@ -1,0 +1,167 @@
+"""Extreme data and settings, through the command line and the estimator: a sensible result, or one clear line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import s2e
+from command_line import s2e as command
+from s2e.errors import S2EError
+from small_tasks import blobs
+
+N = 40
+SHORT = ["--epochs", "1", "--batch-size", "2", "--trials", "2", "--generation-size", "2", "--restarts", "1"]
+SHORT += ["--sampler", "random", "--space", "coteaching", "--no-baselines", "--no-relabel"]
+SETTINGS: dict[str, Any] = {"epochs": 1, "batch_size": 2, "n_trials": 2, "generation_size": 2, "restarts": 1}
+SETTINGS |= {"sampler": "random", "space": "coteaching", "random_state": 0}
+WORKS = ""
+Data = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def samples(rows: int = N, columns: int = 4, classes: int = 2) -> Data:
+    labels = np.arange(rows) % classes
+    return np.random.default_rng(0).normal(size=(rows, columns)) + labels[:, None], labels
+
+
+def changed(change: Callable[[NDArray[np.float64], NDArray[np.int64]], Data], **shape: int) -> Data:
+    return change(*samples(**shape))
+
+
+def with_column(inputs: NDArray[np.float64], index: int, value: Any) -> NDArray[np.float64]:
+    inputs[:, index] = value
+    return inputs
+
+
+CASES: dict[str, tuple[Data, str, str, str]] = {
+    # name: data, then what the refusal of an .npz file, of a table and of the estimator says; empty if it works
+    "scale of 1e30": (changed(lambda x, y: (x * 1e30, y)), WORKS, WORKS, WORKS),
+    "scale of 1e-30": (changed(lambda x, y: (x * 1e-30, y)), WORKS, WORKS, WORKS),
+    "scale of 1e38": (changed(lambda x, y: (3e38 * np.sign(x), y)), "all 2 trainings diverged", WORKS, WORKS),
+    "beyond float32": (changed(lambda x, y: (x * 1e300, y)), "must be finite", WORKS, WORKS),
+    "offset": (changed(lambda x, y: (with_column(x, 2, x[:, 2] + 1e9), y)), WORKS, WORKS, WORKS),
+    "constant feature": (changed(lambda x, y: (with_column(x, 1, 7.0), y)), WORKS, WORKS, WORKS),
+    "constant inputs": (changed(lambda x, y: (np.full_like(x, 3.0), y)), WORKS, "column", WORKS),
+    "missing column": (changed(lambda x, y: (with_column(x, 2, np.nan), y)), "must be finite", WORKS, WORKS),
+    "all missing": (changed(lambda x, y: (np.full_like(x, np.nan), y)), "must be finite", "column", WORKS),
+    "infinite value": (
+        changed(lambda x, y: (with_column(x, 2, np.r_[np.inf, x[1:, 2]]), y)),
+        "must be finite",
+        WORKS,
+        "infinity",
+    ),
+    "one sample of a class": (changed(lambda x, y: (x, np.r_[2, y[1:]])), WORKS, WORKS, WORKS),
+    "one sample of each class": (
+        changed(lambda x, _: (x, np.arange(N))),
+        "two samples of one class",
+        "classes in 40 rows",
+        "two samples of one class",
+    ),
+    "one class": (changed(lambda x, y: (x, 0 * y)), "at least two classes", "only 'c0'", "only one class, 0."),
+    "one feature": (samples(columns=1), WORKS, WORKS, WORKS),
+    "three rows": (samples(3), WORKS, WORKS, WORKS),
+    "duplicated rows": (
+        changed(lambda x, y: (np.repeat(x[:2], 20, axis=0), np.repeat(y[:2], 20))),
+        WORKS,
+        WORKS,
+        WORKS,
+    ),
+    "one row with two labels": (changed(lambda x, y: (np.repeat(x[:1], N, axis=0), y)), WORKS, "column", WORKS),
+}
+
+
+def assert_works_or_refused(problem: str, *arguments: str) -> None:
+    result = command("search", *arguments, *SHORT, "--out", "run")
+    assert "Traceback" not in result.stderr
+    if not problem:
+        assert result.exit_code == 0, result.stderr
+        return
+    assert result.exit_code == 2
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("s2e: ")]
+    assert problem in line
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.usefixtures("work")
+def test_search_of_an_npz_file(name: str) -> None:
+    (inputs, labels), problem, _, _ = CASES[name]
+    with np.errstate(over="ignore"):
+        np.savez("data.npz", x_train=inputs.astype(np.float32), y_train=labels)
+    assert_works_or_refused(problem, "data.npz")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.usefixtures("work")
+def test_search_of_a_table(name: str) -> None:
+    (inputs, labels), _, problem, _ = CASES[name]
+    columns = {f"x{index}": column for index, column in enumerate(inputs.T)}
+    pd.DataFrame({**columns, "y": [f"c{label}" for label in labels]}).to_csv("data.csv", index=False)
+    assert_works_or_refused(problem, "data.csv", "--label", "y")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore:The number of unique classes is greater:UserWarning")
+def test_estimator(name: str) -> None:
+    (inputs, labels), _, _, problem = CASES[name]
+    classifier = s2e.S2EClassifier(**SETTINGS)
+    if problem:
+        with pytest.raises(ValueError, match=problem) as refused:
+            classifier.fit(inputs, labels)
+        assert "\n" not in str(refused.value)
+        return
+    probabilities = classifier.fit(inputs, labels).predict_proba(inputs)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+
+
+# A learning rate that lets every training diverge
+
+DIVERGING = ["--epochs", "2", "--batch-size", "32", "--learning-rate", "1e9", "--optimizer", "sgd"]
+ADVICE = "lower the learning rate"
+
+
+@pytest.fixture
+def data(work: Path) -> str:
+    noisy = blobs()
+    np.savez(work / "own.npz", x_train=noisy.inputs, y_train=noisy.labels)
+    return "own.npz"
+
+
+@pytest.mark.parametrize("more", [[], ["--no-relabel"], ["--noise", "symmetric:0.2"]], ids=" ".join)
+def test_search_that_diverges_ends_with_advice(data: str, more: list[str]) -> None:
+    result = command("search", data, *DIVERGING, "--trials", "8", "--generation-size", "2", *more, "--out", "run")
+    assert result.exit_code == 2
+    assert [ADVICE in line for line in result.stderr.splitlines() if line.startswith("s2e: ")] == [True]
+
+
+def test_comparison_that_diverges_ends_with_advice(data: str) -> None:
+    methods = ["--methods", "standard,s2e", "--trials", "2", "--generation-size", "2"]
+    result = command("compare", data, *DIVERGING, *methods, "--out", "run")
+    assert result.exit_code == 2
+    assert [ADVICE in line for line in result.stderr.splitlines() if line.startswith("s2e: ")] == [True]
+
+
+def test_training_that_diverges_is_marked_and_logs_advice(data: str, caplog: pytest.LogCaptureFixture) -> None:
+    result = command("train", data, *DIVERGING, "--method", "standard", "--out", "run")
+    assert result.exit_code == 0
+    assert "(diverged)" in result.stdout
+    assert ADVICE in caplog.text or ADVICE in result.stderr
+    audited = command("audit", "run")
+    assert audited.exit_code == 2
+    assert ADVICE in audited.stderr
+
+
+@pytest.mark.parametrize("given_validation", [False, True])
+def test_estimator_that_diverges_gives_advice(given_validation: bool) -> None:
+    noisy, more = blobs(), {}
+    if given_validation:
+        valid = blobs(96, wrong=0.0, seed=1)
+        more = {"X_val": valid.inputs, "y_val": valid.labels}
+    classifier = s2e.S2EClassifier(**SETTINGS | {"learning_rate": 1e9, "optimizer": "sgd", "batch_size": 32})
+    with pytest.raises(S2EError, match=ADVICE):
+        classifier.fit(noisy.inputs, noisy.labels, **more)
