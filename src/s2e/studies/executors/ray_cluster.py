@@ -40,9 +40,11 @@ log = logging.getLogger(__name__)
 START_SECONDS = 60.0
 """Seconds in which actors of a cluster with free devices have started."""
 
-
 CONNECT_SECONDS = 10.0
 """Seconds in which a running cluster answers."""
+
+REQUEST_SECONDS = 20.0
+"""Seconds after which a request for an object is repeated."""
 
 
 def check_ray_installed() -> None:
@@ -288,8 +290,17 @@ def _described_data(described: Mapping[str, Any]) -> LabelledData:
     import ray
 
     return LabelledData(
-        **{name: ray.get(value) if isinstance(value, ray.ObjectRef) else value for name, value in described.items()}
+        **{name: _object(value) if isinstance(value, ray.ObjectRef) else value for name, value in described.items()}
     )
+
+
+def _object(reference: Any) -> Any:
+    """Wait for the object of a reference. The request is repeated: Ray can lose one when several threads wait."""
+    import ray
+
+    while not ray.wait([reference], timeout=REQUEST_SECONDS)[0]:
+        log.debug("still waiting for %s", reference)
+    return ray.get(reference)
 
 
 # ------------------------------------------------------------------------------------------------------------- workers
@@ -369,13 +380,11 @@ class RayWorker(Worker):
             raise
 
     def _train(self, task: Task, members: Sequence[Member], finished: Finished, *, can_stop: bool) -> Trained:
-        import ray
-
         labels = [None if member.labels is None else self._objects.array(member.labels) for member in members]
         without = [replace(member, labels=None) for member in members]
-        ray.get(self._actor.start.remote([self._objects.task(task)], without, labels, can_stop))
+        _object(self._actor.start.remote([self._objects.task(task)], without, labels, can_stop))
         while True:
-            event: EpochFinished | Trained | str = ray.get(self._actor.next_event.remote())
+            event: EpochFinished | Trained | str = _object(self._actor.next_event.remote())
             if isinstance(event, Trained):
                 return event
             if isinstance(event, str):
@@ -425,11 +434,12 @@ class TrainingActor:
             labels: references of their labels, or None.
             can_stop: wait for an `answer` after every epoch.
         """
-        import ray
-
-        own = {each: ray.get(each) for each in labels if each is not None}
+        if self._device == "cpu":
+            torch.set_num_threads(self._threads)
+        own = {each: _object(each) for each in labels if each is not None}
         complete = [replace(member, labels=own.get(each)) for member, each in zip(members, labels, strict=True)]
-        Thread(target=self._train, args=(task[0], complete, can_stop), daemon=True).start()
+        # Objects are read here and not in the thread: Ray may forget a request of another thread when a call returns.
+        Thread(target=self._train, args=(self._trainer_of(task[0]), complete, can_stop), daemon=True).start()
 
     def next_event(self) -> EpochFinished | Trained | str:
         """Wait for the next epoch, message or outcome; raise the exception that ended the training."""
@@ -442,26 +452,22 @@ class TrainingActor:
         """Receive the indices of the members to stop after the last epoch."""
         self._answers.put(stopped)
 
-    def _train(self, reference: Any, members: Sequence[Member], can_stop: bool) -> None:
+    def _train(self, trainer: Trainer, members: Sequence[Member], can_stop: bool) -> None:
         def finished(progress: EpochFinished) -> Collection[int]:
             copied = progress.curves.take(np.arange(len(progress.indices)))  # training continues to fill the curves
             self._events.put(replace(progress, curves=copied))
             return self._answers.get() if can_stop else ()
 
         try:
-            if self._device == "cpu":
-                torch.set_num_threads(self._threads)
-            self._events.put(self._trainer_of(reference).train(members, stop=finished))
+            self._events.put(trainer.train(members, stop=finished))
         except BaseException as problem:
             self._events.put(problem)
 
     def _trainer_of(self, reference: Any) -> Trainer:
         """Return the trainer of a task; it is kept for the next population, with captured graphs."""
-        import ray
-
         if self._trainer is None or self._trainer[0] != reference:
             self._trainer = None
-            self._trainer = reference, Trainer(_described_task(ray.get(reference), self._device))
+            self._trainer = reference, Trainer(_described_task(_object(reference), self._device))
         return self._trainer[1]
 
 
