@@ -104,12 +104,16 @@ def test_trials_of_a_killed_process_of_another_machine_are_taken_over_after_its_
 
 @pytest.mark.slow
 @only_postgresql
-def test_trials_of_a_living_process_of_another_machine_are_left_to_it(url: str) -> None:
-    options = ("--trials", "8", "--generation-size", "4", "--grace", "2")
-    (slow,) = processes(url, 1, *options, "--training-seconds", "6", "--machine", "elsewhere")
+def test_trials_of_a_living_process_of_another_machine_are_left_to_it(url: str, tmp_path: Path) -> None:
+    grace, finish = 4, tmp_path / "finish"
+    options = ("--trials", "8", "--generation-size", "4", "--grace", str(grace))
+    (slow,) = processes(url, 1, *options, "--training-until", str(finish), "--machine", "elsewhere")
     assert begun(slow) == [0, 1, 2, 3]
     (other,) = processes(url, 1, *options)
-    assert trained_by(other) == [4, 5, 6, 7]  # and waits for the others
+    assert begun(other) == [4, 5, 6, 7]
+    time.sleep(grace + 1)  # the first heartbeat is older than this now, later ones are not
+    finish.touch()
+    assert trained_by(other) == []  # it has waited for the others
     assert trained_by(slow) == []  # the first four were read above
     assert_all_finished_once(url, 8)
 

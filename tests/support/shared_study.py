@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--generation-size", type=int, default=6)
     parser.add_argument("--training-seconds", type=float, default=0.0)
+    parser.add_argument("--training-until", type=Path, help="a file; trainings end when it exists")
     parser.add_argument("--sampler", default="random")
     parser.add_argument("--machine", help="pretend to be on another machine")
     parser.add_argument("--grace", type=float, help="age of a stale heartbeat")
@@ -66,6 +67,8 @@ def main() -> None:
     def train(members: Sequence[Member], stop: Stop) -> Curves:
         print(*numbers, "begun", flush=True)  # noqa: T201
         time.sleep(given.training_seconds)
+        while given.training_until is not None and not given.training_until.exists():
+            time.sleep(0.05)
         curves = Curves.empty(len(members), EPOCHS, [VALIDATION])
         accuracy = np.array([np.random.default_rng(member.seed).random() for member in members])
         curves.accuracy[VALIDATION][:] = accuracy[:, None]
