@@ -6,6 +6,7 @@ TYPE_CHECKING = False  # that of typing, which takes longer to import than all e
 
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
+    from s2e.callbacks import Callback, RunEnded, RunStarted
     from s2e.data import LabelledData
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
     from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Augmentation",
     "Batch",
+    "Callback",
     "Curves",
     "Dynamics",
     "EpochFinished",
@@ -31,6 +33,8 @@ __all__ = [
     "Objective",
     "Optimizer",
     "RunConflict",
+    "RunEnded",
+    "RunStarted",
     "S2EClassifier",
     "S2EError",
     "SearchResult",
@@ -47,6 +51,7 @@ __all__ = [
 
 _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
+    "s2e.callbacks": ("Callback", "RunEnded", "RunStarted"),
     "s2e.data": ("LabelledData",),
     "s2e.engine": (
         "Augmentation",
