@@ -33,7 +33,10 @@ def test_copy_has_the_trials_of_its_study_and_does_not_change_them(tmp_path: Pat
     set_study_attributes(study, {"sample": 3})
     before, copied = trial_records(study), copy_in_memory(study)
     assert trial_records(copied) == before
-    assert copied._storage.get_study_system_attrs(copied._study_id) == {"sample": 3}
+    assert copied._storage.get_study_system_attrs(copied._study_id) == {
+        "sample": 3,
+        "study:metric_names": ["validation error"],
+    }
     for trial in copied.get_trials():
         trial.user_attrs["curve"] = None
         trial.params.clear()

@@ -120,10 +120,15 @@ def test_every_callback_receives_every_event_also_after_one_has_stopped() -> Non
 
 def test_a_run_that_fails_ends_with_its_error_and_without_metrics() -> None:
     recorder = Recorder()
-    with pytest.raises(KeyboardInterrupt), notified([recorder], RunStarted("search", {})) as listener:
-        listener.metrics = {"validation_accuracy": 0.5}
-        listener.stage("search", 3)
-        raise KeyboardInterrupt
+
+    def fail() -> None:
+        with notified([recorder], RunStarted("search", {})) as listener:
+            listener.metrics = {"validation_accuracy": 0.5}
+            listener.stage("search", 3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
     assert isinstance(recorder.ended.error, KeyboardInterrupt)
     assert recorder.ended.metrics == {}
 
