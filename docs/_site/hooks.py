@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,7 @@ PAGES = {**{source: page for page, source in ADDED.items()}, "README.md": "index
 
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 COMMANDS = "<!-- commands -->"
+ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -49,6 +51,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return LINK.sub(within_the_site, markdown)
 
 
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Refuse a page that loads something from another server: the site works offline."""
+    if found := ELSEWHERE.search(output):
+        raise PluginError(f"{page.file.src_uri} loads from another server: {found[0]}")
+    return output
+
+
 def _commands() -> Iterator[str]:
     """Return a section with a table of options for each command, from the program itself."""
     from typer.main import get_command
@@ -64,15 +73,15 @@ def _group(command: Any, name: str) -> Iterator[str]:
         if hasattr(inner, "commands"):
             yield from _group(inner, path)
             continue
-        yield from (f"\n## {path}\n", inner.help.split("\n\n")[0], "\n| option | default | meaning |\n|---|---|---|")
+        yield from (f"\n## {path}\n", inner.help.split("\n\n")[0], "\n| option | meaning |\n|---|---|")
         yield from map(_row, inner.params)
 
 
 def _row(parameter: Any) -> str:
     """Return the row of a table for an option or an argument."""
     option = parameter.param_type_name == "option"
-    names = [*parameter.opts, *parameter.secondary_opts] if option else [parameter.human_readable_name]
+    names = [*parameter.opts, *parameter.secondary_opts] if option else [(parameter.metavar or parameter.name).upper()]
     shown = parameter.default
-    default = "" if shown is None or callable(shown) or shown == "" or parameter.required else f"`{shown}`"
-    about = re.sub(r"\s+", " ", parameter.help or "").replace("|", "\\|")
-    return f"| {', '.join(f'`{name}`' for name in names)} | {default} | {about} |"
+    hidden = shown is None or callable(shown) or shown == "" or isinstance(shown, bool) or parameter.required
+    about = re.sub(r"\s+", " ", parameter.help or "").replace("|", "\\|") + ("" if hidden else f" (default: `{shown}`)")
+    return f"| {' '.join(f'`{name}`' for name in names)} | {about} |"
