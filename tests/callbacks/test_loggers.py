@@ -95,7 +95,10 @@ def test_classifier_logs_every_stage(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of MLflow about its own libraries
-def test_mlflow_has_parameters_metrics_and_the_status_of_the_run(tmp_path: Path) -> None:
+def test_mlflow_has_parameters_metrics_and_the_status_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     logger = MLflowCallback(uri, run_name="small")
     found = search(logger)
@@ -123,6 +126,7 @@ def test_mlflow_has_parameters_metrics_and_the_status_of_the_run(tmp_path: Path)
 @pytest.mark.filterwarnings("ignore")  # those of wandb about its own libraries
 def test_wandb_has_configuration_history_and_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     found = search(WandbCallback(mode="offline", directory=tmp_path))
     history, config, summary, code = wandb_files.read(tmp_path)
     assert (config["trials"], config["sampler"], code) == (4, "random", 0)
@@ -174,7 +178,7 @@ def test_other_objects_are_refused() -> None:
     for given, message in cases:
         with pytest.raises(InvalidType, match=message):
             callbacks_of(given)
-    with pytest.raises(InvalidInput, match="`log` must be one of tensorboard, .*, but got 'tensorbord'"):
+    with pytest.raises(InvalidInput, match=r"`log` must be one of tensorboard, .*, but got 'tensorbord'"):
         callbacks_of(["tensorbord:x"], "log")
     with pytest.raises(InvalidInput, match="`callbacks` must be NAME or NAME:WHERE, but got 'mlflow:'"):
         callbacks_of(["mlflow:"])
