@@ -1,7 +1,7 @@
 """Every code block of the documentation: Python and commands are run with small data and short trainings.
 
-A block that cannot be run here has a comment before it: `<!-- code: parsed, REASON -->`, and the options of its commands are
-checked, or `<!-- code: not run, REASON -->`. The options of commands in sentences are checked as well.
+A block that cannot be run here has a comment before it: `<!-- code: parsed, REASON -->`, and the options of its
+commands are checked, or `<!-- code: not run, REASON -->`. The options of commands in sentences are checked as well.
 """
 
 from __future__ import annotations
