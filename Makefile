@@ -26,7 +26,7 @@ soak: install
 
 # The site, in build/site: open build/site/index.html, no server is needed. Warnings are errors.
 docs: $(INSTALLED_DOCS)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 lint: install
 	$(BIN)/ruff format --check .
