@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import s2e
 import wandb_files
@@ -88,6 +89,9 @@ def test_classifier_logs_every_stage(tmp_path: Path) -> None:
     stages = {name.partition("/")[0] for name in events(tmp_path)}
     assert stages == {"relabelling_validation", "search", "final_training", "result"}
     assert events(tmp_path)["result/validation_accuracy"][0][1] == pytest.approx(classifier.validation_accuracy_)
+    assert clone(classifier).callbacks[0].directory == tmp_path
+    classifier.save(tmp_path / "saved.safetensors")
+    assert s2e.S2EClassifier.load(tmp_path / "saved.safetensors", network=small_mlp).callbacks is None
 
 
 # ------------------------------------------------------------------------------------------------------------ MLflow
@@ -159,6 +163,15 @@ def test_a_logger_that_fails_is_named_once_and_does_not_end_the_search(
     assert found.status is s2e.Status.COMPLETE
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "Failing failed, nothing more is written to it: No space left on device"
+
+
+@pytest.mark.filterwarnings("ignore")  # those of MLflow about its own libraries
+def test_a_record_that_cannot_begin_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=r"TensorBoardCallback could not begin a record: .*exists"):
+        search(TensorBoardCallback(tmp_path / "file"))
+    with pytest.raises(InvalidInput, match=r"MLflowCallback could not begin a record: .*nonsense"):
+        search(MLflowCallback("nonsense://host"))
 
 
 @pytest.mark.parametrize("name", list(CALLBACKS))
