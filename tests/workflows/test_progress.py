@@ -140,6 +140,18 @@ def test_a_run_that_is_refused_before_its_first_stage_neither_starts_nor_ends() 
     assert (recorder.calls, recorder.ended) == ([], None)
 
 
+def test_only_callbacks_that_received_the_start_receive_the_end() -> None:
+    class Refusing(Recorder):
+        def on_start(self, started):
+            raise InvalidInput("`where` must exist.")
+
+    first, refusing, last = Recorder(), Refusing(), Recorder()
+    with pytest.raises(InvalidInput), notified([first, refusing, last], RunStarted("search", {})) as listener:
+        listener.stage("search", 3)
+    assert [each.ended is not None for each in (first, refusing, last)] == [True, False, False]
+    assert last.calls == []
+
+
 # ------------------------------------------------------------------------------------------------ lines
 
 

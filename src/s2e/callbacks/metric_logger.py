@@ -57,11 +57,12 @@ class MetricLogger(Callback):
 
     def on_start(self, started: RunStarted) -> None:
         """Begin a record."""
-        self._working, self._stage, self._counts = True, "", dict[int, tuple[int, int]]()
+        self._stage, self._counts = "", dict[int, tuple[int, int]]()
         try:
             self.open(started)
         except Exception as problem:
             raise InvalidInput(f"{type(self).__name__} could not begin a record: {first_line(problem)}") from problem
+        self._working = True
 
     def on_stage(self, name: str, epochs: int) -> None:  # noqa: ARG002
         """Count epochs from 1 in a new stage; "search, 20 at a time" is the stage "search"."""

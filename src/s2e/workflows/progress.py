@@ -64,16 +64,17 @@ class CallbackListener:
         shown: ProgressListener | None = None,
     ) -> None:
         self._callbacks, self._started, self._shown = tuple(callbacks), started, shown
-        self._running = False
+        self._begun: list[Callback] | None = None
         self.stopped = False
         self.metrics: Mapping[str, float] = {}
 
     def stage(self, name: str, epochs: int) -> None:
         """Begin a stage, and with the first one the run."""
-        if not self._running and self._started is not None:
-            self._running = True
+        if self._begun is None and self._started is not None:
+            self._begun = []
             for callback in self._callbacks:
                 callback.on_start(self._started)
+                self._begun.append(callback)
         if self._shown is not None:
             self._shown.stage(name, epochs)
         for callback in self._callbacks:
@@ -105,12 +106,10 @@ class CallbackListener:
         return progress.indices if self.stopped else ()
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the run, if it has started."""
-        if self._running:
-            self._running = False
-            ended = RunEnded({} if error is not None else self.metrics, error)
-            for callback in self._callbacks:
-                callback.on_end(ended)
+        """End the run for the callbacks that received its start."""
+        ended = RunEnded({} if error is not None else self.metrics, error)
+        for callback in self._begun or ():
+            callback.on_end(ended)
 
 
 @contextmanager
