@@ -142,7 +142,7 @@ def test_a_run_that_is_refused_before_its_first_stage_neither_starts_nor_ends() 
 
 def test_only_callbacks_that_received_the_start_receive_the_end() -> None:
     class Refusing(Recorder):
-        def on_start(self, started):
+        def on_start(self, started):  # noqa: ARG002
             raise InvalidInput("`where` must exist.")
 
     first, refusing, last = Recorder(), Refusing(), Recorder()
