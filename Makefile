@@ -1,10 +1,11 @@
-# Two commands do everything, set-up included: `make run` and `make test`.
+# Three commands do everything, set-up included: `make run`, `make test` and `make docs`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+INSTALLED_DOCS := $(VENV)/.installed-docs
 
-.PHONY: run test quick soak lint types install clean
+.PHONY: run test quick soak docs lint types install clean
 
 run: install
 	$(BIN)/s2e search digits --noise pair:0.45 --epochs 100 --trials 30
@@ -23,6 +24,10 @@ soak: install
 	$(PYTEST) -m soak
 	$(BIN)/python benchmarks/shared_study.py
 
+# The site, in build/site: open build/site/index.html, no server is needed. Warnings are errors.
+docs: $(INSTALLED_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -35,6 +40,10 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(INSTALLED_DOCS): $(INSTALLED)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 clean:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -68,6 +70,18 @@ def test_public_names_are_importable_and_documented() -> None:
     assert {"LabelledData", "S2EClassifier", "SearchResult", "TrainResult", "Status"} <= set(s2e.__all__)
     assert {"Curves", "Dynamics", "EpochFinished", "GenerationFinished", "Method", "Space"} <= set(s2e.__all__)
     assert {"S2EError", "InvalidInput", "UnreadableData", "RunConflict", "search", "train"} <= set(s2e.__all__)
+
+
+def test_the_docstring_of_the_package_names_everything_that_is_public() -> None:
+    named = set(re.findall(r"`(\w+)`", s2e.__doc__ or ""))
+    assert named == set(s2e.__all__) - {"__version__"}
+
+
+def test_help_shows_the_public_names() -> None:
+    shown = pydoc.render_doc(s2e, renderer=pydoc.plaintext)
+    _, _, contents = shown.partition("CLASSES")
+    assert set(s2e.__all__) - {"__version__"} <= set(re.findall(r"\w+", contents.partition("DATA")[0]))
+    assert set(s2e.__all__) <= set(dir(s2e))
     with pytest.raises(AttributeError, match="no_such_name"):
         s2e.no_such_name  # noqa: B018
 

@@ -33,6 +33,7 @@ ORDER = [
     "studies",
     "runs",
     "audit",
+    "callbacks",
     "workflows",
     "experiments",
     "report",

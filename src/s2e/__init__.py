@@ -1,4 +1,20 @@
-"""s2e: train good classifiers on wrong labels, without knowing how many are wrong."""
+"""s2e: train good classifiers on wrong labels, without knowing how many are wrong.
+
+| name | what it is |
+|---|---|
+| `S2EClassifier` | scikit-learn classifier: search, training and label audit in one fit |
+| `search`, `SearchResult` | search the schedule with the best validation accuracy, for any network |
+| `train`, `TrainResult` | train one member with a schedule; returns the modules |
+| `Status` | how a search or a training ended |
+| `LabelledData`, `Curves`, `Dynamics` | samples with labels; records by epoch; records by sample |
+| `Callback`, `RunStarted`, `EpochFinished`, `GenerationFinished`, `RunEnded` | progress; see also s2e.callbacks |
+| `Space` | interface of families of schedules |
+| `Method`, `Batch`, `Need`, `Objective` | interface of methods |
+| `Optimizer`, `StackedOptimizer`, `LearningRatePlan`, `Augmentation` | interfaces of further parts of a training |
+| `S2EError`, `InvalidInput`, `InvalidType`, `UnreadableData`, `RunConflict`, `TrainingDiverged` | errors |
+
+The command line: s2e --help.
+"""
 
 from s2e._version import __version__
 
@@ -6,6 +22,7 @@ TYPE_CHECKING = False  # that of typing, which takes longer to import than all e
 
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
+    from s2e.callbacks import Callback, RunEnded, RunStarted
     from s2e.data import LabelledData
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
     from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
@@ -18,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Augmentation",
     "Batch",
+    "Callback",
     "Curves",
     "Dynamics",
     "EpochFinished",
@@ -31,6 +49,8 @@ __all__ = [
     "Objective",
     "Optimizer",
     "RunConflict",
+    "RunEnded",
+    "RunStarted",
     "S2EClassifier",
     "S2EError",
     "SearchResult",
@@ -47,6 +67,7 @@ __all__ = [
 
 _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
+    "s2e.callbacks": ("Callback", "RunEnded", "RunStarted"),
     "s2e.data": ("LabelledData",),
     "s2e.engine": (
         "Augmentation",
@@ -74,3 +95,8 @@ def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 's2e' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet, for `help` and completion."""
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from optuna.samplers import BaseSampler
 from torch import nn
 
+from s2e.callbacks import Callback, FunctionCallback, RunStarted, callbacks_of
 from s2e.data import as_labelled_data, check_transition_matrix, fingerprint
 from s2e.engine import (
     LAST_EPOCHS,
@@ -24,6 +25,8 @@ from s2e.engine import (
     LearningRatePlan,
     Member,
     Optimizer,
+    Task,
+    stages_needed,
     train_in_two_stages,
 )
 from s2e.errors import raise_all
@@ -33,7 +36,7 @@ from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, SearchSpec, TrainingSpec, seed_problem
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
-from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for
+from s2e.workflows import Status, build_task, check_choices, find_schedules, notified, plan_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +46,9 @@ class SearchResult:
     Attributes:
         schedule: (T,) keep rates.
         validation_accuracy: of the trial with this schedule, mean over the last ten epochs.
-        study: all trials, an Optuna study.
+        study: all trials, an Optuna study; `optuna-dashboard` shows one that is stored.
         generation_size: K, points trained at once; the chosen one where "auto" was given.
-        status: whether the search ran to its end, was stopped by `on_generation`, or had members that diverged.
+        status: whether the search ran to its end, was stopped by a callback, or had members that diverged.
         message: one line about the outcome.
     """
 
@@ -66,7 +69,7 @@ class TrainResult:
         curves: losses, accuracies and keep rates by epoch, arrays (1, T).
         dynamics: records of every training sample.
         transition: (C, C), from true to given labels, given or estimated, for f-correction; None for other methods.
-        status: whether the training ran to its end, was stopped by `on_epoch`, or diverged.
+        status: whether the training ran to its end, was stopped by a callback, or diverged.
         message: one line about the outcome.
     """
 
@@ -100,6 +103,7 @@ def search(
     executor: str | None = None,
     storage: str | None = None,
     study_name: str = "search",
+    callbacks: Sequence[str | Callback] | None = None,
     on_generation: Callable[[GenerationFinished], bool | None] | None = None,
 ) -> SearchResult:
     """Search the schedule with the best validation accuracy.
@@ -135,38 +139,33 @@ def search(
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
         executor: "ray" to train on a Ray cluster: the one that this process has joined with `ray.init`, or a new one
             on this machine; this process when None.
-        storage: URL of the study, to resume it later; in memory when None.
+        storage: URL of the study, to resume it later and to show it with `optuna-dashboard URL`; in memory when None.
         study_name: its name there.
-        on_generation: called after every generation; return True to stop the search.
+        callbacks: objects of `s2e.Callback`, or names of ready ones: "tensorboard:DIR", "mlflow:URI", "wandb:PROJECT".
+        on_generation: called after every generation; return True to stop the search. A callback in short.
     """
     raise_all([seed_problem(seed)])
     training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
     execution = Execution(device, executor or LOCAL)
     check_choices(training, method, execution, spec)
+    notify = [*callbacks_of(callbacks), FunctionCallback(on_generation=on_generation)]
     data = as_labelled_data(train)
     held = as_labelled_data(valid, data.class_names)
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
     search_plan = plan_for(task, spec, training, seed)
     settings = {
         "data": fingerprint(data, held),
-        "network": _described(task.network),
-        "method": _name(method),
         "space": _name(space),
         "sampler": _name(sampler),
         "generation_size": search_plan.generation_size,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "optimizer": _settings_of(task.optimizer),
-        "plan": _settings_of(task.plan),
-        "augmentation": [_settings_of(each) for each in task.augmentation],
-        "precision": precision,
-        "seed": seed,
+        **_training_settings(task, training, method, seed),
     }
     study = open_study(storage, study_name, settings)
-    listener = Callbacks(on_generation=on_generation)
-    (found,), _ = find_schedules(task, [Search(search_plan, study)], listener=listener)
+    started = RunStarted("search", {**settings, "trials": search_plan.trials})
+    with notified(notify, started) as listener:
+        (found,), _ = find_schedules(task, [Search(search_plan, study)], listener=listener)
+        listener.metrics = {"validation_accuracy": found.validation_accuracy, "trials": len(study.trials)}
     diverged = diverged_trials(study)
     status = Status.of(stopped=listener.stopped, diverged=diverged > 0)
     message = (
@@ -194,6 +193,7 @@ def train(
     seed: int = 0,
     device: str = AUTO,
     executor: str | None = None,
+    callbacks: Sequence[str | Callback] | None = None,
     on_epoch: Callable[[EpochFinished], bool | None] | None = None,
 ) -> TrainResult:
     """Train one member.
@@ -221,7 +221,8 @@ def train(
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
         executor: "ray" to train on a Ray cluster: the one that this process has joined with `ray.init`, or a new one
             on this machine; this process when None.
-        on_epoch: called after every epoch; return True to stop the training.
+        callbacks: objects of `s2e.Callback`, or names of ready ones: "tensorboard:DIR", "mlflow:URI", "wandb:PROJECT".
+        on_epoch: called after every epoch; return True to stop the training. A callback in short.
     """
     raise_all([seed_problem(seed)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
@@ -229,15 +230,21 @@ def train(
     training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     execution = Execution(device, executor or LOCAL)
     check_choices(training, method, execution)
+    notify = [*callbacks_of(callbacks), FunctionCallback(on_epoch=on_epoch)]
     data = as_labelled_data(train)
     evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
     trusted = None if clean is None else as_labelled_data(clean, data.class_names)
     task = build_task(data, evaluated, training, method, seed=seed, execution=execution, clean=trusted)
     given = None if transition is None else check_transition_matrix(transition, data.classes)
-    listener = Callbacks(on_epoch=on_epoch)
     member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
-    trained, (as_trained,) = train_in_two_stages(task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop)
-    curves = trained.curves
+    started = RunStarted("train", _training_settings(task, training, method, seed))
+    with notified(notify, started) as listener:
+        listener.stage("training", stages_needed(task, [member]) * epochs)
+        trained, (as_trained,) = train_in_two_stages(
+            task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop
+        )
+        curves = trained.curves
+        listener.metrics = {f"{name}_accuracy": float(curves.last(name)[0]) for name in curves.accuracy}
     diverged, done = bool(curves.diverged[0]), int(curves.epochs[0])
     status = Status.of(stopped=done < epochs, diverged=diverged)
     accuracies = [f"{name} {float(curves.last(name)[0]):.2%}" for name in curves.accuracy]
@@ -259,6 +266,22 @@ def _stored_size(size: GenerationSize, storage: str | None, name: str) -> Genera
         return size
     stored: GenerationSize = settings.get("generation_size", size)
     return stored
+
+
+def _training_settings(task: Task, training: TrainingSpec, method: str | Method, seed: int) -> dict[str, Any]:
+    """Return what defines a training apart from its data and its schedule, as JSON holds it."""
+    return {
+        "network": _described(task.network),
+        "method": _name(method),
+        "epochs": training.epochs,
+        "batch_size": training.batch_size,
+        "learning_rate": training.learning_rate,
+        "optimizer": _settings_of(task.optimizer),
+        "plan": _settings_of(task.plan),
+        "augmentation": [_settings_of(each) for each in task.augmentation],
+        "precision": training.precision,
+        "seed": seed,
+    }
 
 
 def _name(value: Any) -> str:

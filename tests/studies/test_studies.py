@@ -25,6 +25,12 @@ def test_settings_of_an_existing_study_must_be_equal(tmp_path: Path) -> None:
     open_study(url, "another", {"epochs": 7})
 
 
+def test_the_value_of_a_study_has_a_name_for_dashboards(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    open_study(url, "search", {"epochs": 6})
+    assert optuna.load_study(study_name="search", storage=url).metric_names == ["validation error"]
+
+
 def test_copy_has_the_trials_of_its_study_and_does_not_change_them(tmp_path: Path) -> None:
     study = make_study(tmp_path / "study.db")
     for trial in ask(study, make_plan("random"), 3)[:2]:
@@ -33,7 +39,10 @@ def test_copy_has_the_trials_of_its_study_and_does_not_change_them(tmp_path: Pat
     set_study_attributes(study, {"sample": 3})
     before, copied = trial_records(study), copy_in_memory(study)
     assert trial_records(copied) == before
-    assert copied._storage.get_study_system_attrs(copied._study_id) == {"sample": 3}
+    assert copied._storage.get_study_system_attrs(copied._study_id) == {
+        "sample": 3,
+        "study:metric_names": ["validation error"],
+    }
     for trial in copied.get_trials():
         trial.user_attrs["curve"] = None
         trial.params.clear()

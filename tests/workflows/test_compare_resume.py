@@ -27,13 +27,14 @@ from comparisons import (
 from frequent_checkpoints import Killed as KilledInEpoch
 from frequent_checkpoints import in_every_run, kill_at
 from listeners import Log
+from s2e.callbacks import FunctionCallback
 from s2e.errors import InvalidInput, RunConflict, UnreadableData
 from s2e.methods import JoCoR, MentorNet
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
 from s2e.specs import CompareOptions
 from s2e.workflows.compare import compare
-from s2e.workflows.progress import Callbacks
+from s2e.workflows.progress import CallbackListener
 from small_runs import contents, file_names, result
 from small_tasks import blobs
 
@@ -110,7 +111,12 @@ def test_comparison_killed_within_populations_continues_there(
     given, path = options(data, *METHODS, noises=NOISES), tmp_path / "run"
     for session, call in enumerate([2, 4, 4]):  # in the first stage, in the second, in the search
         with pytest.raises(KilledInEpoch):
-            compare(given, RunLocation(path), Callbacks(on_epoch=kill_at(call)), resume=session > 0)
+            compare(
+                given,
+                RunLocation(path),
+                CallbackListener([FunctionCallback(on_epoch=kill_at(call))]),
+                resume=session > 0,
+            )
     run = compared(given, path, resume=True)
     assert [record.args for record in caplog.records] == [(8, 1, EPOCHS), (4, 1, EPOCHS), (2, 1, EPOCHS)]
     assert_same_comparison(run, never_killed)

@@ -9,13 +9,16 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from listeners import Log
+from s2e.callbacks import Callback, FunctionCallback, RunEnded, RunStarted
 from s2e.engine.curves import Curves
 from s2e.engine.task import EpochFinished
 from s2e.engine.training import train_population
+from s2e.errors import InvalidInput
 from s2e.methods import Standard
 from s2e.studies import GenerationFinished
 from s2e.workflows import progress as progress_module
-from s2e.workflows.progress import Bars, Callbacks, Lines, progress
+from s2e.workflows.progress import Bars, CallbackListener, Lines, notified, progress
 from small_tasks import blobs, member, task
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -50,24 +53,103 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 # ------------------------------------------------------------------------------------------------ callbacks
 
 
+class Recorder(Callback):
+    """Records the names of all calls, and gives the same answer to each."""
+
+    def __init__(self, answer: bool | None = None) -> None:
+        self.answer, self.calls, self.ended = answer, [], None
+
+    def on_start(self, started):
+        self.calls.append(f"start {started.command}")
+
+    def on_stage(self, name, epochs):
+        self.calls.append(f"stage {name} {epochs}")
+
+    def on_epoch(self, done):
+        self.calls.append(f"epoch {done.epoch}")
+        return self.answer
+
+    def on_generation(self, done):
+        self.calls.append(f"generation {done.finished}")
+        return self.answer
+
+    def on_end(self, ended):
+        self.ended = ended
+
+
 def test_true_from_on_epoch_stops_all_members_of_the_population() -> None:
-    callbacks = Callbacks(on_epoch=lambda done: done.epoch == 2)
+    listener = CallbackListener([FunctionCallback(on_epoch=lambda done: done.epoch == 2)])
     for epoch, stopped in ((1, ()), (2, (1, 2)), (3, (1, 2))):
-        callbacks.epoch(after_epoch(epoch, first=1, last=3))
-        assert callbacks.members_to_stop(after_epoch(epoch, first=1, last=3)) == stopped
+        listener.epoch(after_epoch(epoch, first=1, last=3))
+        assert listener.members_to_stop(after_epoch(epoch, first=1, last=3)) == stopped
+
+
+def test_true_from_on_epoch_stops_a_search_after_its_generation() -> None:
+    listener = CallbackListener([FunctionCallback(on_epoch=lambda done: done.epoch == 2)])
+    for epoch in (1, 2, 3):
+        listener.epoch(after_epoch(epoch))
+    assert listener.generation(GenerationFinished(4, 8, 4, (0.5,))) is True
 
 
 def test_only_true_from_on_generation_stops_the_search() -> None:
     for answer in (True, False, None, 1):
-        callbacks = Callbacks(on_generation=lambda _, answer=answer: answer)
-        assert callbacks.generation(GenerationFinished(4, 8, 4, (0.5,))) is (True if answer is True else None)
-        assert callbacks.stopped is (answer is True)
+        listener = CallbackListener([FunctionCallback(on_generation=lambda _, answer=answer: answer)])
+        assert listener.generation(GenerationFinished(4, 8, 4, (0.5,))) is (True if answer is True else None)
+        assert listener.stopped is (answer is True)
 
 
 def test_stop_after_the_last_generation_is_no_early_stop() -> None:
-    callbacks = Callbacks(on_generation=lambda _: True)
-    callbacks.generation(GenerationFinished(8, 8, 4, (0.5,)))
-    assert not callbacks.stopped
+    listener = CallbackListener([FunctionCallback(on_generation=lambda _: True)])
+    listener.generation(GenerationFinished(8, 8, 4, (0.5,)))
+    assert not listener.stopped
+
+
+def test_every_callback_receives_every_event_also_after_one_has_stopped() -> None:
+    first, second, shown = Recorder(answer=True), Recorder(), Log()
+    with notified([first, second], RunStarted("search", {}), shown) as listener:
+        listener.stage("search", 3)
+        listener.epoch(after_epoch(1))
+        listener.generation(GenerationFinished(4, 8, 4, (0.5,)))
+        listener.note("a remark")
+        listener.metrics = {"validation_accuracy": 0.5}
+    assert first.calls == second.calls == ["start search", "stage search 3", "epoch 1", "generation 4"]
+    assert second.ended == RunEnded({"validation_accuracy": 0.5})
+    assert (shown.stage_names, len(shown.epochs), len(shown.generations)) == (["search"], 1, 1)
+    assert shown.notes == ["a remark"]
+
+
+def test_a_run_that_fails_ends_with_its_error_and_without_metrics() -> None:
+    recorder = Recorder()
+
+    def fail() -> None:
+        with notified([recorder], RunStarted("search", {})) as listener:
+            listener.metrics = {"validation_accuracy": 0.5}
+            listener.stage("search", 3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert isinstance(recorder.ended.error, KeyboardInterrupt)
+    assert recorder.ended.metrics == {}
+
+
+def test_a_run_that_is_refused_before_its_first_stage_neither_starts_nor_ends() -> None:
+    recorder = Recorder()
+    with pytest.raises(InvalidInput), notified([recorder], RunStarted("search", {})):
+        raise InvalidInput("`x` must be given.")
+    assert (recorder.calls, recorder.ended) == ([], None)
+
+
+def test_only_callbacks_that_received_the_start_receive_the_end() -> None:
+    class Refusing(Recorder):
+        def on_start(self, started):  # noqa: ARG002
+            raise InvalidInput("`where` must exist.")
+
+    first, refusing, last = Recorder(), Refusing(), Recorder()
+    with pytest.raises(InvalidInput), notified([first, refusing, last], RunStarted("search", {})) as listener:
+        listener.stage("search", 3)
+    assert [each.ended is not None for each in (first, refusing, last)] == [True, False, False]
+    assert last.calls == []
 
 
 # ------------------------------------------------------------------------------------------------ lines

@@ -11,10 +11,11 @@ from safetensors.torch import load_file
 
 from frequent_checkpoints import Killed, in_every_run, kill_at
 from listeners import Log
+from s2e.callbacks import FunctionCallback
 from s2e.errors import InvalidInput
 from s2e.runs.directory import Run
 from s2e.runs.session import RunLocation
-from s2e.workflows.progress import Callbacks
+from s2e.workflows.progress import CallbackListener
 from s2e.workflows.train import train
 from small_runs import EPOCHS, file_names, result, save_clusters, train_options
 from small_tasks import TRANSITION, blobs
@@ -96,7 +97,7 @@ def test_killed_training_resumes_where_it_was(
     whole = train(train_options(data), RunLocation(tmp_path / "whole"))
     log, location = Log(), RunLocation(tmp_path / "run")
     with pytest.raises(Killed):
-        train(train_options(data), location, Callbacks(on_epoch=kill_at(3)))
+        train(train_options(data), location, CallbackListener([FunctionCallback(on_epoch=kill_at(3))]))
     assert len(list(location.checkpoints.directory.iterdir())) == 1
     run = train(train_options(data), location, log, resume=True)
     assert [record.args for record in caplog.records] == [(1, 2, EPOCHS)]

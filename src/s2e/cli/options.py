@@ -36,7 +36,10 @@ Out = Annotated[
 ]
 Storage = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(help="URL of the study; in the run directory when not given", rich_help_panel=RUN_PANEL),
+    typer.Option(
+        help="URL of the study; study.db in the run directory when not given (optuna-dashboard shows it)",
+        rich_help_panel=RUN_PANEL,
+    ),
 ]
 StudyName = Annotated[
     Optional[str],  # noqa: UP045
@@ -56,6 +59,15 @@ Resume = Annotated[
         rich_help_panel=RUN_PANEL,
     ),
 ]
+Log = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        help="Also write the progress to tensorboard[:DIR] (in the run directory when not given), mlflow[:URI] or "
+        "wandb[:PROJECT]; may be given several times",
+        metavar="NAME[:WHERE]",
+        rich_help_panel=RUN_PANEL,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn at random")]
@@ -70,6 +82,7 @@ RUNNING: dict[str, tuple[Any, Any]] = {
     "study_name": (StudyName, None),
     "out": (Out, None),
     "resume": (Resume, False),
+    "log": (Log, None),
     "as_json": (Json, False),
     "debug": (Debug, False),
 }

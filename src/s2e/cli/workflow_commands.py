@@ -19,7 +19,7 @@ from s2e.errors import InvalidInput
 from s2e.interrupts import cleaned_up_by
 from s2e.specs import RAY, CompareOptions, SearchOptions, TrainOptions, assemble, to_bytes
 
-RESUMABLE = ("device", "executor", "ray_address", "memory", "data_root", "out", "resume", "as_json", "debug")
+RESUMABLE = ("device", "executor", "ray_address", "memory", "data_root", "out", "resume", "log", "as_json", "debug")
 """Options of a command whose run can be resumed."""
 
 LONGEST_NAME = 40
@@ -51,7 +51,10 @@ def workflow_command(
         with reporting(given["debug"]), _directory(command, given) as directory:
             if "resume" in running:
                 resumable(command, directory)
+            from s2e.callbacks import RunStarted, callbacks_of, result_scalars
             from s2e.runs import Run, RunLocation, stored_options
+            from s2e.specs import flatten
+            from s2e.workflows import notified
             from s2e.workflows.progress import progress
 
             quieten_optuna()
@@ -68,10 +71,13 @@ def workflow_command(
                     location["ray_address"] = None  # of a session that used Ray
             made: Any = assemble(options, chosen)
             memory = to_bytes("memory", given["memory"])
-            with progress(err) as listener:
+            callbacks = callbacks_of(given.get("log"), "log")
+            started = RunStarted(command, flatten(made), directory)
+            with progress(err) as shown, notified(callbacks, started, shown) as listener:
                 resuming = {"resume": resume} if "resume" in running else {}
                 own: dict[str, Any] = {"memory": memory, "study_name": given.get("study_name")}
                 run = _imported(workflow)(made, RunLocation(directory, **location, **own), listener, **resuming)
+                listener.metrics = result_scalars(run.read_json("result.json"))
             show(run, _imported(tables), as_json=given["as_json"])
 
     run_command.__name__ = command.split()[-1]

@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
+from s2e.callbacks import Callback, RunStarted, callbacks_of
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
@@ -33,7 +34,7 @@ from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, TrainingSpec
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
-from s2e.workflows import SILENT, build_task, check_choices, plan_for, search_and_train
+from s2e.workflows import SILENT, build_task, check_choices, notified, plan_for, search_and_train
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -80,6 +81,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
         executor: "ray" to train on a Ray cluster: the one that this process has joined with `ray.init`, or a new one
             on this machine; this process when None.
+        callbacks: objects of `s2e.Callback`, or names of ready ones: "tensorboard:DIR", "mlflow:URI", "wandb:PROJECT".
         n_jobs: threads on a CPU; the setting of PyTorch when None, all cores when -1.
         random_state: seed of everything that is drawn at random; pass an int for reproducible results.
         verbose: 1 to show progress.
@@ -129,6 +131,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         sparse_components: int | None = 256,
         device: str = AUTO,
         executor: str | None = None,
+        callbacks: Sequence[str | Callback] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -151,6 +154,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.sparse_components = sparse_components
         self.device = device
         self.executor = executor
+        self.callbacks = callbacks
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -181,6 +185,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
         execution = Execution(self.device, self.executor or LOCAL)
         check_choices(longest, self.method, execution, search)
+        notify = callbacks_of(self.callbacks)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         samples = checks.samples(self, X)
         given = checks.labels(self, y, samples.shape[0])
@@ -195,7 +200,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.batch_size_ = self.batch_size or batch_size_for(len(train))
         self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
         training = self._training(self.epochs_, self.batch_size_)
-        with self._threads(), quiet_optuna(), self._listener() as listener:
+        with (
+            self._threads(),
+            quiet_optuna(),
+            self._listener() as shown,
+            notified(notify, self._started(), shown) as listener,
+        ):
             task = build_task(
                 train,
                 {VALIDATION: valid},
@@ -210,9 +220,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             outcome = search_and_train(
                 task, plan, self.study_, validation=self.validation_, restarts=self.restarts, listener=listener
             )
-        selected = outcome.selected[-1]
+            selected = outcome.selected[-1]
+            self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
+            listener.metrics = {"validation_accuracy": self.validation_accuracy_, "trials": len(self.study_.trials)}
         self.schedule_ = outcome.found.schedule
-        self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
         networks = selected.trained.modules(task.network, selected.index)
         self._classifier = Classifier(networks, data.class_names, data.sample_shape)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
@@ -340,6 +351,16 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             yield
         finally:
             torch.set_num_threads(before)
+
+    def _started(self) -> RunStarted:
+        """Return the parameters for callbacks, with the chosen ones."""
+        chosen = {"epochs": self.epochs_, "batch_size": self.batch_size_, "validation": self.validation_}
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "callbacks"}
+        plain = {
+            name: value if isinstance(value, (str, int, float, type(None))) else repr(value)
+            for name, value in given.items()
+        }
+        return RunStarted("fit", {**plain, **chosen})
 
     def _listener(self) -> Any:
         if not self.verbose:

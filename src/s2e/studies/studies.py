@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import optuna
-from optuna.exceptions import StorageInternalError
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from s2e.errors import RunConflict, S2EError, UnreadableData, first_line
@@ -25,6 +26,9 @@ from s2e.studies.urls import without_password
 
 SETTINGS = "settings"
 """User attribute of a study: what defines its objective."""
+
+METRIC = "validation error"
+"""Name of a trial's value in dashboards, plots and tables of Optuna."""
 
 DATA_FINGERPRINT = "data_fingerprint"
 """The setting that identifies the data."""
@@ -72,6 +76,9 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any], *, e
         study = optuna.create_study(storage=opened, study_name=name, direction="minimize", load_if_exists=True)
         if SETTINGS not in study.user_attrs and not study.get_trials(deepcopy=False):
             study.set_user_attr(SETTINGS, dict(settings))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)  # the name is for display only
+                study.set_metric_names([METRIC])
         stored = study.user_attrs.get(SETTINGS)  # another process may have written its own meanwhile
         if len(study.directions) != 1:
             raise ValueError(f"the study {name!r} must have one direction, but has {len(study.directions)}.")

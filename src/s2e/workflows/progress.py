@@ -1,9 +1,9 @@
-"""Progress of a workflow: the listener interface, and its display as bars on a terminal or as plain lines."""
+"""Progress of a workflow: the listener interface, callbacks, and its display as bars on a terminal or as lines."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from s2e.callbacks import Callback, RunEnded, RunStarted
 from s2e.engine import EpochFinished
 from s2e.studies import GenerationFinished
 
@@ -43,46 +44,89 @@ class ProgressListener(Protocol):
         """Receive a message."""
 
 
-class Callbacks:
-    """A listener that calls two functions, either of which may return True to stop.
+class CallbackListener:
+    """A listener that passes progress on to callbacks, any of which may return True to stop.
+
+    Args:
+        callbacks: the callbacks, in this order.
+        started: what they receive at the start: before the first stage, when all input is checked.
+        shown: receives the progress as well.
 
     Attributes:
-        stopped: whether one of them did.
+        stopped: whether one of them stopped the search or the training before its end.
+        metrics: results, which the callbacks receive at the end.
     """
 
     def __init__(
         self,
-        *,
-        on_epoch: Callable[[EpochFinished], bool | None] | None = None,
-        on_generation: Callable[[GenerationFinished], bool | None] | None = None,
+        callbacks: Sequence[Callback] = (),
+        started: RunStarted | None = None,
+        shown: ProgressListener | None = None,
     ) -> None:
-        self._on_epoch, self._on_generation = on_epoch, on_generation
+        self._callbacks, self._started, self._shown = tuple(callbacks), started, shown
+        self._begun: list[Callback] | None = None
         self.stopped = False
+        self.metrics: Mapping[str, float] = {}
 
     def stage(self, name: str, epochs: int) -> None:
-        """Ignore a stage."""
+        """Begin a stage, and with the first one the run."""
+        if self._begun is None and self._started is not None:
+            self._begun = []
+            for callback in self._callbacks:
+                callback.on_start(self._started)
+                self._begun.append(callback)
+        if self._shown is not None:
+            self._shown.stage(name, epochs)
+        for callback in self._callbacks:
+            callback.on_stage(name, epochs)
 
     def epoch(self, progress: EpochFinished) -> None:
-        """Call `on_epoch`."""
-        if self._on_epoch is not None and self._on_epoch(progress) is True:
-            self.stopped = True
+        """Pass on a finished epoch."""
+        if self._shown is not None:
+            self._shown.epoch(progress)
+        answers = [callback.on_epoch(progress) for callback in self._callbacks]
+        self.stopped |= any(answer is True for answer in answers)
 
     def generation(self, done: GenerationFinished) -> bool | None:
-        """Call `on_generation`."""
-        if self._on_generation is not None and self._on_generation(done) is True:
+        """Pass on a finished generation."""
+        answers = [] if self._shown is None else [self._shown.generation(done)]
+        answers += [callback.on_generation(done) for callback in self._callbacks]
+        if self.stopped or any(answer is True for answer in answers):
             self.stopped = done.finished < done.trials
             return True
         return None
 
     def note(self, text: str) -> None:
-        """Ignore a message."""
+        """Show a message."""
+        if self._shown is not None:
+            self._shown.note(text)
 
     def members_to_stop(self, progress: EpochFinished) -> tuple[int, ...]:
-        """Return the members to stop after an epoch: all, once a function has returned True."""
+        """Return the members to stop after an epoch: all, once a callback has returned True."""
         return progress.indices if self.stopped else ()
 
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run for the callbacks that received its start."""
+        ended = RunEnded({} if error is not None else self.metrics, error)
+        for callback in self._begun or ():
+            callback.on_end(ended)
 
-SILENT = Callbacks()
+
+@contextmanager
+def notified(
+    callbacks: Sequence[Callback], started: RunStarted, shown: ProgressListener | None = None
+) -> Iterator[CallbackListener]:
+    """Pass progress in the body on to callbacks, and its end; the body sets `metrics`."""
+    listener = CallbackListener(callbacks, started, shown)
+    try:
+        yield listener
+    except BaseException as error:
+        listener.end(error)
+        raise
+    listener.end()
+
+
+SILENT = CallbackListener()
 """Ignores all progress."""
 
 
