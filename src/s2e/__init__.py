@@ -6,6 +6,7 @@ TYPE_CHECKING = False  # that of typing, which takes longer to import than all e
 
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
+    from s2e.audit import LabelAudit, find_label_issues
     from s2e.data import LabelledData
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
     from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
@@ -24,6 +25,7 @@ __all__ = [
     "GenerationFinished",
     "InvalidInput",
     "InvalidType",
+    "LabelAudit",
     "LabelledData",
     "LearningRatePlan",
     "Method",
@@ -41,12 +43,14 @@ __all__ = [
     "TrainingDiverged",
     "UnreadableData",
     "__version__",
+    "find_label_issues",
     "search",
     "train",
 ]
 
 _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
+    "s2e.audit": ("LabelAudit", "find_label_issues"),
     "s2e.data": ("LabelledData",),
     "s2e.engine": (
         "Augmentation",

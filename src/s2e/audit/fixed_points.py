@@ -31,7 +31,7 @@ def fixed_point(
     point, best = start, -np.inf
     for _ in range(iterations):
         image, objective = step(point)
-        if images and not objective >= best - abs(best) * 1e-12:  # also for NaN
+        if memory and images and not objective >= best - abs(best) * 1e-12:  # also for NaN
             point, best = images[-1], -np.inf
             points, images = [], []
             continue

@@ -15,37 +15,37 @@ Networks are over- or underconfident and favour frequent classes, so their proba
 
     b_ij = (1 − γ) softmax_j(ln p_ij / τ + β_j) + γ π_j,   γ = `UNNOTICED_ERRORS` · U
 
-where π is the mean of the softmax, and U, the mean of 1 − its largest entry, the share of inputs whose class is unknown.
-If no network was trained on a sample, its given label is evidence independent of the belief:
+where π is the mean of the softmax over the samples, and U, the mean of 1 − its largest entry, is the share of inputs
+whose class is unknown. If no network was trained on a sample, its given label is independent evidence:
 
     r_ij ∝ b_ij · T_jy^(1 − κ_i)                     Bayes' rule, y = y_i
     T_jk ∝ 1[j = k] + Σ over i with y_i = k of r_ij  counts of class j among the samples labelled k
-    τ, β   maximise Σ_i ln Σ_j b_ij T_jy^(1 − κ_i) − (ln τ)²/2 − Σ_j β_j²/2
+    τ, β   maximise Σ_i ln Σ_j b_ij T_jy − (ln τ)²/2 − Σ_j β_j²/2
 
-For κ = 0 this is maximum likelihood of the given labels, up to weak priors, and consistent if the calibrated networks are
-right. The indicator adds one correctly labelled pseudo-sample per class. Where networks were trained on the label, the
-belief already contains it, and it must not count twice: it counts with 1 − κ_i. For such samples the belief in the given
-label pools the odds over the whole training, because at its end the networks have memorised many wrong labels; the rest
-is distributed among the other classes as by the trained networks:
+For κ = 0 this is maximum likelihood of the given labels, up to weak priors, and consistent if the calibrated networks
+are right. The indicator adds one correctly labelled pseudo-sample per class. Where networks were trained on the label,
+the belief already contains it, and it must not count twice: it counts with 1 − κ_i. For such samples the belief in the
+given label pools the odds over the whole training, because at its end the networks have memorised many wrong labels;
+the rest is distributed among the other classes as by the trained networks. With ℓ_is the mean cross-entropy of y_i in
+interval s:
 
     λ_i = mean over s of ln(q_is / (1 − q_is)), q_is = e^(−ℓ_is);   p_iy := 1/(1 + e^(−λ_i));   p_ij ∝ p_ij for j ≠ y_i
 
-with ℓ_is the mean cross-entropy of y_i in interval s. These probabilities are less reliable than those of cross-fitting.
+These probabilities are less reliable than those of networks that were not trained on the label.
 
-Everything follows from one posterior: the quality of a label is r_iy, the suggested label its largest entry, and a label
-is an issue if another one is more probable. There are two exceptions, in which labels are ranked but none is an issue:
-- Networks that know few classes of inputs better than a guess (`skill` below `LEAST_SKILL`) cannot tell a wrong label
-  from a hard sample.
+Everything follows from one posterior: the quality of a label is r_iy, the suggested label is its largest entry, and a
+label is an issue if another one is more probable. In two cases labels are ranked but none is an issue:
+- Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`) cannot distinguish a
+  wrong label from a hard sample.
 - Where most samples with the label k are believed to belong to one other class, either most of these labels are wrong
   or, far more often, the networks have not learnt the class.
 
-A disagreement of label and networks means a wrong label or a wrong prediction. How many of each is known up to the
-calibration, whose error moves a part of U from one to the other. The intervals therefore are
+A disagreement of label and networks means a wrong label or a wrong prediction. How many there are of each is known up
+to the calibration, whose error moves a part of U from one to the other. The intervals therefore are
 
     estimate ± √((1.645 · standard error)² + (`CALIBRATION_ERROR` · U)²)
 
-The two constants `UNNOTICED_ERRORS` and `CALIBRATION_ERROR` were chosen on predictions of three kinds of classifiers for
-five data sets with known wrong labels, of the benchmark `audit_intervals.py`.
+The constants were chosen with `benchmarks/audit_intervals.py`, on data sets other than those it reports.
 
 With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
 each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
@@ -78,6 +78,9 @@ UNNOTICED_ERRORS = 0.1
 
 CALIBRATION_ERROR = 0.6
 """Half the width of an interval due to calibration, as a share of the inputs whose class is unknown."""
+
+ERROR_OF_ENTRIES = 2.5
+"""Multiple of `CALIBRATION_ERROR` for single entries of T: errors of the entries of a row cancel in its sum."""
 
 LEAST_SKILL = 0.5
 """Skill, from 0 for a guess of the most frequent class to 1 for certainty, below which no label is an issue."""
@@ -241,13 +244,14 @@ def _transition_interval(pairs: _Pairs, joint: Floats, undecided: Floats) -> Flo
     mass[pairs.row, pairs.column] = undecided
     size = 1 + np.bincount(pairs.row, joint, pairs.classes)[:, None]  # (C, 1)
     # A wrong prediction may add to any entry of its row, and in the row the diagonal is the rest.
-    share = np.where(np.eye(pairs.classes, dtype=bool), mass.sum(axis=1, keepdims=True), mass) / size
+    diagonal = np.eye(pairs.classes, dtype=bool)
+    share = np.where(diagonal, mass.sum(axis=1, keepdims=True), mass) / size
     error = SIGNIFICANCE * np.sqrt(np.maximum(estimate * (1 - estimate), 1 / size) / size)
-    half = np.hypot(error, CALIBRATION_ERROR * share)
+    half = np.hypot(error, CALIBRATION_ERROR * np.where(diagonal, 1, ERROR_OF_ENTRIES) * share)
     return np.clip(np.stack([estimate - half, estimate + half]), 0, 1)
 
 
-# ----------------------------------------------------------------------------------------------------- candidate classes
+# --------------------------------------------------------------------------------------------------- candidate classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,7 +463,7 @@ def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
     found = fixed_point(
         step,
         _packed(_Parameters(0.0, np.zeros(pairs.classes), half)),
-        memory=0 if many else _MEMORY,
+        memory=0 if many or (weight < 1).any() else _MEMORY,
         iterations=ITERATIONS_OF_MANY if many else _ITERATIONS,
         tolerance=_TOLERANCE_OF_LARGE if candidates.large else _TOLERANCE,
     )
@@ -492,13 +496,15 @@ def _expectation(candidates: _Candidates, parameters: _Parameters, weight: Float
     noticed = softmax * kind(1 - unnoticed)
     belief = noticed + pairs.of_classes((unnoticed / len(softmax) * pairs.by_class(softmax)).astype(kind))
     of_labels = pairs.of_samples(parameters.transition.astype(kind))  # (N, L) T_jy
-    if (weight < 1).any():
-        of_labels **= weight.astype(kind)[:, None]
+    noticed *= of_labels
     posterior = belief * of_labels
     total = posterior.sum(axis=1, keepdims=True)
-    posterior /= total
-    noticed *= of_labels
     noticed /= total
+    if (weight < 1).any():
+        posterior = belief * of_labels ** weight.astype(kind)[:, None]
+        posterior /= posterior.sum(axis=1, keepdims=True)
+    else:
+        posterior /= total
     likelihood = float(np.log(total).sum(dtype=np.float64))
     correct = parameters.transition[pairs.row == pairs.column]  # of the pseudo-samples
     prior = np.log(correct).sum() - (parameters.log_scale**2 + (parameters.bias**2).sum()) / 2
