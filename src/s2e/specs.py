@@ -241,8 +241,8 @@ def _seed() -> Any:
 def _folds(default: int) -> Any:
     return option(
         default,
-        "Parts of the samples, each held out by one more training, so that labels are audited by networks that were not "
-        "trained on them; 0 for none",
+        "Parts of the samples, each held out by one more training, so that networks that were not trained on a label "
+        "audit it; 0 for none",
         minimum=0,
     )
 

@@ -163,6 +163,7 @@ class LabelAudit:
         doubtful: (C,) bool, classes that the networks probably have not learnt: samples with this label are more often
             believed to belong to one certain other class. None of these labels is an issue.
         temperature: τ; below 1 the networks were underconfident, above 1 overconfident.
+        bias: (C,) β; positive for classes that the networks predict too rarely.
         accuracy: estimated share of correct predictions of the networks on inputs they were not trained on; NaN if they
             were trained on some of these samples.
         accuracy_interval: its interval.
@@ -181,6 +182,7 @@ class LabelAudit:
     transition_interval: Floats
     doubtful: NDArray[np.bool_]
     temperature: float
+    bias: Floats
     accuracy: float
     accuracy_interval: Interval
     skill: float
@@ -222,6 +224,7 @@ def audit(evidence: Evidence) -> LabelAudit:
         transition_interval=_transition_interval(pairs, joint, pairs.counts(state.belief * unknown[:, None])),
         doubtful=doubtful,
         temperature=float(np.exp(-parameters.log_scale)),
+        bias=parameters.bias,
         accuracy=accuracy,
         accuracy_interval=_interval(accuracy, len(labels), undecided),
         skill=skill,

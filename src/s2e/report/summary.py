@@ -40,6 +40,8 @@ def _labels(audited: AuditedRun | None) -> str:
     if audited is None:
         return ""
     issues, total = int(audited.audit.issues.sum()), len(audited.ids)
+    if not issues and audited.audit.message:
+        return f"No label is flagged: {audited.audit.message.partition(':')[0]}."
     if not issues:
         return f"None of the {count(total)} labels is more likely wrong than correct."
     are = "label is" if total == 1 else "labels is" if issues == 1 else "labels are"
