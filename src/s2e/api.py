@@ -35,7 +35,17 @@ from s2e.methods import Method
 from s2e.networks import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
-from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, SearchSpec, TrainingSpec, seed_problem
+from s2e.specs import (
+    AUTO,
+    LOCAL,
+    NO_AUGMENTATION,
+    Execution,
+    GenerationSize,
+    SearchSpec,
+    TrainingSpec,
+    folds_problem,
+    seed_problem,
+)
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
 from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, folds_of, plan_for
 
@@ -244,7 +254,7 @@ def train(
             were not trained on the labels; 0 for none. `on_epoch` receives the curves of all these members.
         on_epoch: called after every epoch; return True to stop the training.
     """
-    raise_all([seed_problem(seed)])
+    raise_all([seed_problem(seed), folds_problem(folds)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
     keep_rates = check_schedule(schedule, epochs)
     training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)

@@ -616,6 +616,13 @@ def count_problem(name: str, value: object, *others: str | None) -> str | None:
     return f"`{name}` must be an integer of at least 1{or_other}, but got {value!r}."
 
 
+def folds_problem(value: object) -> str | None:
+    """Return the problem of a number of folds; None if it is valid."""
+    if isinstance(value, (int, Integral)) and not isinstance(value, bool) and 0 <= int(value) <= LARGEST_COUNT:
+        return None
+    return f"`folds` must be an integer of at least 0, but got {value!r}."
+
+
 def rate_problem(name: str, value: object) -> str | None:
     """Return the problem of a value that must be positive and finite; None if it is valid."""
     if isinstance(value, Real) and 0 < float(value) < math.inf:

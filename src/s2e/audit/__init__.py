@@ -3,7 +3,7 @@
 from s2e.audit.cross_fitting import FOLDS, stratified_folds
 from s2e.audit.evidence import Evidence, records_of
 from s2e.audit.label_issues import find_label_issues, issues_table, summary_of
-from s2e.audit.label_model import Interval, LabelAudit, audit
+from s2e.audit.label_model import WEAK, Interval, LabelAudit, audit
 from s2e.audit.relabelling import relabelled_validation, with_validation_labels
 from s2e.audit.run_audit import ISSUES, RECORDS, AuditedRun, audit_run, write_audit
 
@@ -11,6 +11,7 @@ __all__ = [
     "FOLDS",
     "ISSUES",
     "RECORDS",
+    "WEAK",
     "AuditedRun",
     "Evidence",
     "Interval",
