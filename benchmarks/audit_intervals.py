@@ -16,8 +16,8 @@ the class 1 become 0), or none. Each classifier predicts every sample after trai
 
 Columns of DIR/audit_intervals.csv: accuracy of the predictions and its estimate; share of wrong labels and its
 estimate; whether the intervals hold these; whether labels are flagged (not if the classifier is too weak); F1 of the
-labels found by s2e and by cleanlab; the number of labels flagged with a probability of being wrong of 85% to 95%, and of
-at least 90%, and how many of each are wrong. DIR/audit_intervals.json holds means over all rows, and by classifier.
+labels found by s2e and by cleanlab; the number of labels flagged with a probability of being wrong of 85% to 95%, and
+of at least 90%, and how many of each are wrong. DIR/audit_intervals.json holds means over all rows, and by classifier.
 """
 
 from __future__ import annotations

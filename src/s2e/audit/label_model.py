@@ -45,7 +45,7 @@ to the calibration, whose error moves a part of U from one to the other. The int
 
     estimate ± √((1.645 · standard error)² + (`CALIBRATION_ERROR` · U)²)
 
-The constants were chosen with `benchmarks/audit_intervals.py`, on data sets other than those it reports.
+and for weak networks the interval of the noise rate reaches from 0 to at least the share of disagreements. The constants were chosen with `benchmarks/audit_intervals.py`, on data sets other than those it reports.
 
 With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
 each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
@@ -211,6 +211,9 @@ def audit(evidence: Evidence) -> LabelAudit:
     wrong = (1 - quality) if excluded.all() else (1 - quality)[~excluded]
     noise_rate, undecided = float(wrong.mean()), float(unknown.mean())
     predicted = candidates.log_belief.argmax(axis=1)
+    interval = _interval(noise_rate, len(labels), undecided, float(excluded.mean()))
+    if weak:  # all disagreements may be due to wrong labels, or none
+        interval = Interval(0.0, max(interval.high, float((predicted != candidates.given).mean())))
     accuracy = float("nan") if trained_on else float(posterior[samples, predicted].mean())
     return LabelAudit(
         quality=quality,
@@ -219,7 +222,7 @@ def audit(evidence: Evidence) -> LabelAudit:
         threshold=THRESHOLD,
         issues=(suggested != labels) & ~excluded & (not weak),
         noise_rate=noise_rate,
-        noise_rate_interval=_interval(noise_rate, len(labels), undecided, float(excluded.mean())),
+        noise_rate_interval=interval,
         transition=pairs.matrix(joint),
         transition_interval=_transition_interval(pairs, joint, pairs.counts(state.belief * unknown[:, None])),
         doubtful=doubtful,
