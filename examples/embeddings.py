@@ -78,7 +78,7 @@ def main():
     audited = model.find_label_issues().assign(truly_wrong=wrong).sort_values("label_quality")
     audited.to_csv(out / "label_issues.csv", index_label="row")
     issues = audited[audited["is_label_issue"]]
-    print(issues[["given_label", "predicted_label", "label_quality"]].head(5).to_string())
+    print(issues[["given_label", "suggested_label", "label_quality"]].head(5).to_string())
     found = issues["truly_wrong"].sum()
     print(f"label issues: {len(issues)}, truly wrong: {found}; wrong labels in total: {wrong.sum()}")
 

@@ -71,7 +71,7 @@ def main():
     audited.to_csv(out / "label_issues.csv")  # indexed by customer ID, lowest quality first
     issues = audited[audited["is_label_issue"]]
     found = issues["truly_wrong"].sum()
-    print(issues[["given_label", "predicted_label", "label_quality"]].head(10).to_string(float_format="%.4f"))
+    print(issues[["given_label", "suggested_label", "label_quality"]].head(10).to_string(float_format="%.4f"))
     print(f"label issues: {len(issues)}, truly wrong: {found}; wrong labels in total: {flipped.sum()}")
     print(f"estimated noise rate: {model.noise_rate_:.1%}, true noise rate: {flipped.mean():.1%}")
     print(f"accuracy on new customers: {np.mean(model.predict(new) == new_truth):.1%}")

@@ -72,7 +72,7 @@ def main():
     audited.to_csv(out / "label_issues.csv", index_label="row")
     issues = audited[audited["is_label_issue"]]
     found = issues["truly_wrong"].sum()
-    print(issues[["sentence", "given_label", "predicted_label"]].head(10).to_string(index=False))
+    print(issues[["sentence", "given_label", "suggested_label"]].head(10).to_string(index=False))
     print(f"label issues: {len(issues)}, truly wrong: {found}; wrong labels in total: {wrong.sum()}")
     print(f"written to: {out}")
 

@@ -328,3 +328,39 @@ def test_missing_needs_and_bad_storage_are_refused() -> None:
         s2e.train(TRAIN, [1.0], method="reweight", **TRAINING)
     with pytest.raises(UnreadableData, match="could not be opened"):
         search(storage="nonsense://")
+
+
+# Audits of trainings
+
+
+def test_labels_of_a_training_are_audited_better_with_folds() -> None:
+    data = blobs(480)
+    wrong = data.labels != data.clean_labels
+    schedule = np.linspace(1.0, 0.7, 20)
+    with_folds, without = (
+        s2e.train(data, schedule, network=small_mlp, batch_size=32, learning_rate=1e-2, folds=folds) for folds in (3, 0)
+    )
+    table = with_folds.find_label_issues()
+    assert list(table["given_label"]) == [data.class_names[label] for label in data.labels]
+    found = table["is_label_issue"].to_numpy()
+    assert (found & wrong).sum() > 0.85 * max(found.sum(), wrong.sum())
+    low, high = table.attrs["noise_rate_interval"]
+    assert low <= wrong.mean() <= high
+    assert with_folds.audit is with_folds.audit
+    assert "trained on these labels" in without.audit.message
+    assert len(without.find_label_issues()) == len(data)
+    for one, other in zip(with_folds.networks, without.networks, strict=True):
+        for name, tensor in one.state_dict().items():
+            assert torch.equal(tensor, other.state_dict()[name])
+    assert with_folds.curves.loss.shape == without.curves.loss.shape == (1, 20)
+
+
+def test_losses_of_forward_correction_are_not_used_in_its_audit() -> None:
+    trained = s2e.train(blobs(), np.ones(3), method="f-correction", network=small_mlp, batch_size=32)
+    assert np.isfinite(trained.find_label_issues()["label_quality"]).all()
+
+
+def test_folds_must_be_a_count() -> None:
+    for folds in (-1, 2.5):
+        with pytest.raises(InvalidInput, match="`folds` must be an integer of at least 0"):
+            s2e.train(blobs(), np.ones(3), network=small_mlp, folds=folds)  # type: ignore[arg-type]

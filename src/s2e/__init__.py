@@ -5,6 +5,7 @@
 | `S2EClassifier` | scikit-learn classifier: search, training and label audit in one fit |
 | `search`, `SearchResult` | search the schedule with the best validation accuracy, for any network |
 | `train`, `TrainResult` | train one member with a schedule; returns the modules |
+| `find_label_issues`, `LabelAudit` | labels that are probably wrong, from any classifier's predictions |
 | `Status` | how a search or a training ended |
 | `LabelledData`, `Curves`, `Dynamics` | samples with labels; records by epoch; records by sample |
 | `Callback`, `RunStarted`, `EpochFinished`, `GenerationFinished`, `RunEnded` | progress; see also s2e.callbacks |
@@ -22,6 +23,7 @@ TYPE_CHECKING = False  # that of typing, which takes longer to import than all e
 
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
+    from s2e.audit import LabelAudit, find_label_issues
     from s2e.callbacks import Callback, RunEnded, RunStarted
     from s2e.data import LabelledData
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
@@ -42,6 +44,7 @@ __all__ = [
     "GenerationFinished",
     "InvalidInput",
     "InvalidType",
+    "LabelAudit",
     "LabelledData",
     "LearningRatePlan",
     "Method",
@@ -61,12 +64,14 @@ __all__ = [
     "TrainingDiverged",
     "UnreadableData",
     "__version__",
+    "find_label_issues",
     "search",
     "train",
 ]
 
 _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
+    "s2e.audit": ("LabelAudit", "find_label_issues"),
     "s2e.callbacks": ("Callback", "RunEnded", "RunStarted"),
     "s2e.data": ("LabelledData",),
     "s2e.engine": (

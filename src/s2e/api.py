@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from optuna.samplers import BaseSampler
 from torch import nn
 
+from s2e.audit import Evidence, LabelAudit, audit, issues_table, records_of
 from s2e.callbacks import Callback, FunctionCallback, RunStarted, callbacks_of
-from s2e.data import as_labelled_data, check_transition_matrix, fingerprint
+from s2e.data import LabelledData, as_labelled_data, check_transition_matrix, fingerprint
 from s2e.engine import (
     LAST_EPOCHS,
     VALIDATION,
@@ -22,6 +25,7 @@ from s2e.engine import (
     Curves,
     Dynamics,
     EpochFinished,
+    FinalTraining,
     LearningRatePlan,
     Member,
     Optimizer,
@@ -34,9 +38,19 @@ from s2e.methods import Method
 from s2e.networks import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
-from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, SearchSpec, TrainingSpec, seed_problem
+from s2e.specs import (
+    AUTO,
+    LOCAL,
+    NO_AUGMENTATION,
+    Execution,
+    GenerationSize,
+    SearchSpec,
+    TrainingSpec,
+    folds_problem,
+    seed_problem,
+)
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
-from s2e.workflows import Status, build_task, check_choices, find_schedules, notified, plan_for
+from s2e.workflows import Status, build_task, check_choices, find_schedules, folds_of, notified, plan_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +85,7 @@ class TrainResult:
         transition: (C, C), from true to given labels, given or estimated, for f-correction; None for other methods.
         status: whether the training ran to its end, was stopped by a callback, or diverged.
         message: one line about the outcome.
+        audit: the result of a label audit; computed when first used.
     """
 
     networks: tuple[nn.Module, ...]
@@ -79,6 +94,19 @@ class TrainResult:
     transition: NDArray[np.float64] | None
     status: Status
     message: str
+    _data: LabelledData = field(repr=False)
+    _records: Callable[[], dict[str, NDArray[Any]]] = field(repr=False)
+
+    @cached_property
+    def audit(self) -> LabelAudit:
+        """The audit of the training labels, better with `folds`."""
+        evidence = Evidence.from_records(self._records())
+        # Losses of forward correction are those of the corrected predictions.
+        return audit(evidence if self.transition is None else evidence.without_losses())
+
+    def find_label_issues(self) -> pd.DataFrame:
+        """Return the audit as a table with a row for each training sample; see `s2e.find_label_issues`."""
+        return issues_table(self.audit, self._data.labels, np.array(self._data.class_names, dtype=object))
 
 
 def search(
@@ -193,6 +221,7 @@ def train(
     seed: int = 0,
     device: str = AUTO,
     executor: str | None = None,
+    folds: int = 0,
     callbacks: Sequence[str | Callback] | None = None,
     on_epoch: Callable[[EpochFinished], bool | None] | None = None,
 ) -> TrainResult:
@@ -221,10 +250,12 @@ def train(
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
         executor: "ray" to train on a Ray cluster: the one that this process has joined with `ray.init`, or a new one
             on this machine; this process when None.
+        folds: parts of the samples that one more member each holds out, so that `find_label_issues` uses networks that
+            were not trained on the labels; 0 for none. `on_epoch` receives the curves of all these members.
         callbacks: objects of `s2e.Callback`, or names of ready ones: "tensorboard:DIR", "mlflow:URI", "wandb:PROJECT".
         on_epoch: called after every epoch; return True to stop the training. A callback in short.
     """
-    raise_all([seed_problem(seed)])
+    raise_all([seed_problem(seed), folds_problem(folds)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
     keep_rates = check_schedule(schedule, epochs)
     training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
@@ -237,12 +268,16 @@ def train(
     task = build_task(data, evaluated, training, method, seed=seed, execution=execution, clean=trusted)
     given = None if transition is None else check_transition_matrix(transition, data.classes)
     member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
+    of_samples = folds_of(task, folds, seed)
+    final = FinalTraining(task.method.name, task.method, keep_rates, 0, folds=of_samples)
+    members = [member, *final.members(learning_rate, seed)]
     started = RunStarted("train", _training_settings(task, training, method, seed))
     with notified(notify, started) as listener:
-        listener.stage("training", stages_needed(task, [member]) * epochs)
-        trained, (as_trained,) = train_in_two_stages(
-            task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop
+        listener.stage("training", stages_needed(task, members) * epochs)
+        both, (as_trained, *_) = train_in_two_stages(
+            task, members, on_epoch=listener.epoch, stop=listener.members_to_stop
         )
+        trained, held_out = both.take([0]), dict(enumerate(final.held_out, start=1))
         curves = trained.curves
         listener.metrics = {f"{name}_accuracy": float(curves.last(name)[0]) for name in curves.accuracy}
     diverged, done = bool(curves.diverged[0]), int(curves.epochs[0])
@@ -252,7 +287,9 @@ def train(
         f"; accuracy over the last {min(LAST_EPOCHS, done)} epochs: {', '.join(accuracies)}" if accuracies else ""
     )
     networks = trained.modules(task.network)
-    return TrainResult(networks, curves, trained.dynamics, as_trained.transition, status, message)
+    records = partial(records_of, task, both, [0], held_out=held_out)
+    transition_used = as_trained.transition
+    return TrainResult(networks, curves, trained.dynamics, transition_used, status, message, data, records)
 
 
 def _stored_size(size: GenerationSize, storage: str | None, name: str) -> GenerationSize:

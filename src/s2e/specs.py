@@ -238,6 +238,15 @@ def _seed() -> Any:
     return option(0, "Seed of everything that is drawn at random", minimum=0)
 
 
+def _folds(default: int) -> Any:
+    return option(
+        default,
+        "Parts of the samples, each held out by one more training, so that networks that were not trained on a label "
+        "audit it; 0 for none",
+        minimum=0,
+    )
+
+
 def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
     return option(default, f"{NOISE_HELP}; may be given several times{otherwise}", flag="--noise", repeated=True)
 
@@ -246,7 +255,7 @@ def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
 class SearchOptions:
     """`s2e search`: the search of a schedule and the final training with it."""
 
-    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "baselines", "restarts"})
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "baselines", "restarts", "folds"})
 
     dataset: DataSpec = nested(DataSpec)
     noise: str = option("none", NOISE_HELP)
@@ -255,6 +264,7 @@ class SearchOptions:
     search: SearchSpec = nested(SearchSpec)
     baselines: bool = option(True, "Also train Standard and Co-teaching on the same data")
     restarts: int = option(3, "Seeds of the final training, of which validation selects one")
+    folds: int = _folds(5)
     relabel: bool = option(True, "Relabel a noisy validation part before schedules are compared on it")
     seed: int = _seed()
 
@@ -274,6 +284,7 @@ class TrainOptions:
         "", "For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given"
     )
     training: TrainingSpec = nested(TrainingSpec)
+    folds: int = _folds(0)
     seed: int = _seed()
 
 
@@ -603,6 +614,13 @@ def count_problem(name: str, value: object, *others: str | None) -> str | None:
     if isinstance(value, (int, Integral)) and int(value) > LARGEST_COUNT:
         return f"`{name}` must be at most {LARGEST_COUNT:,}{or_other}, but got {value}."
     return f"`{name}` must be an integer of at least 1{or_other}, but got {value!r}."
+
+
+def folds_problem(value: object) -> str | None:
+    """Return the problem of a number of folds; None if it is valid."""
+    if isinstance(value, (int, Integral)) and not isinstance(value, bool) and 0 <= int(value) <= LARGEST_COUNT:
+        return None
+    return f"`folds` must be an integer of at least 0, but got {value!r}."
 
 
 def rate_problem(name: str, value: object) -> str | None:

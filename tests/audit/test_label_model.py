@@ -1,22 +1,32 @@
-"""The label model against cases computed by hand, loops over its equations, and simulated data with known truth."""
+"""The label model against loops over its equations, its own objective, and simulated data with known truth."""
 
 from __future__ import annotations
 
 import math
+import time
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from s2e.audit.evidence import Evidence
-from s2e.audit.label_model import audit
-from s2e.errors import InvalidInput
+from s2e.audit.label_model import TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
 
 PAIRS = np.array([[0.9, 0.1, 0, 0], [0, 0.8, 0.2, 0], [0, 0, 0.7, 0.3], [0.4, 0, 0, 0.6]])
 MIXED = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.25, 0.15, 0.6]])
+SYMMETRIC = np.full((5, 5), 0.05) + 0.75 * np.eye(5)
 
 
-def evidence(labels, probabilities, kept, given):
+def unseen(labels, probabilities):
+    """Evidence of one classifier for samples that it was not trained on."""
+    labels = np.array(labels)
+    return Evidence(
+        labels, np.array(probabilities, dtype=float)[None], np.zeros(len(labels)), np.empty((0, len(labels)))
+    )
+
+
+def trained_on(labels, probabilities, kept, given):
     """Evidence of one network that gave the given label the probabilities `given`, (S, N), over the training."""
     with np.errstate(divide="ignore"):
         loss = -np.log(np.asarray(given, dtype=float))
@@ -34,130 +44,117 @@ def random_evidence(samples=40, classes=4, networks=2, intervals=3, seed=0):
     )
 
 
-def simulated(transition, *, samples=8_000, trained_on=0.0, concentration=0.1, seed=0):
-    """Calibrated beliefs, true classes drawn from them, given labels drawn from the true classes.
+def drawn(probabilities, generator):
+    """Draw a class from each row of probabilities."""
+    edges = probabilities.cumsum(axis=1)
+    return (edges < generator.random((len(edges), 1))).sum(axis=1).clip(max=edges.shape[1] - 1)
 
-    For the share `trained_on` of the samples the networks were trained on the given label, and predict P(z | x, y) in
-    place of P(z | x).
+
+def simulated(
+    transition, *, samples=8_000, concentration=0.1, weights=None, scale=1.0, bias=None, unnoticed=0.0, seed=0
+):
+    """Beliefs, true classes drawn from them, given labels drawn from the true classes.
+
+    The classifier's probabilities are the beliefs to the power of `scale`, times e to the power of `bias`. For a share
+    of the samples, `unnoticed` times the share of inputs whose class is unknown, they are those of other samples.
     """
     generator = np.random.default_rng(seed)
-    classes, each = len(transition), np.arange(samples)
-    from_input = generator.dirichlet(np.full(classes, concentration), size=samples)
-    truth = (from_input.cumsum(axis=1) < generator.random((samples, 1))).sum(axis=1).clip(max=classes - 1)
-    edges = np.array(transition)[truth].cumsum(axis=1)
-    labels = (edges < generator.random((samples, 1))).sum(axis=1).clip(max=classes - 1)
-    kept = (generator.random(samples) < trained_on).astype(float)
-    with_label = from_input * np.array(transition).T[labels]
-    belief = np.where(kept[:, None] == 1, with_label / with_label.sum(axis=1, keepdims=True), from_input)
-    return evidence(labels, belief, kept, belief[None, each, labels]), truth
+    classes = len(transition)
+    weights = np.ones(classes) if weights is None else np.array(weights)
+    belief = generator.dirichlet(concentration * classes * weights / weights.sum(), size=samples)
+    truth = drawn(belief, generator)
+    labels = drawn(np.array(transition)[truth], generator)
+    swapped = np.flatnonzero(generator.random(samples) < unnoticed * (1 - belief.max(axis=1)).mean())
+    belief[swapped] = belief[np.roll(swapped, 1)]
+    predicted = np.maximum(belief, 1e-12) ** scale * np.exp(np.zeros(classes) if bias is None else bias)
+    return unseen(labels, predicted / predicted.sum(axis=1, keepdims=True)), truth
 
 
 def as_arrays(found):
-    return {name: np.asarray(getattr(found, name)) for name in found.__dataclass_fields__}
+    values = {name: getattr(found, name) for name in found.__dataclass_fields__ if name != "message"}
+    return {name: np.asarray(value) for name, value in values.items()}
 
 
-def assert_same(one, other):
+def assert_same(one, other, tolerance=1e-9):
+    assert one.message == other.message
     for name, value in as_arrays(one).items():
-        np.testing.assert_allclose(value, as_arrays(other)[name], atol=1e-9, err_msg=name)
-
-
-# ----------------------------------------------------------------------------------------------------- computed by hand
-
-
-def test_odds_of_the_given_label_are_pooled_over_the_training():
-    # Odds 9 and 1 pool to 3, 9 and 1/9 to 1, 4 and 1/64 to 1/4, 9 and 9 to 9; with κ = 1 the posterior is the belief.
-    given = [[0.9, 0.9, 0.8, 0.9], [0.5, 0.1, 1 / 65, 0.9]]
-    found = audit(evidence([0, 1, 0, 0], np.full((4, 2), 0.5), [1, 1, 1, 1], given), temperature=1)
-    np.testing.assert_allclose(found.quality, [0.75, 0.5, 0.2, 0.9])
-    np.testing.assert_array_equal(found.issues, [False, False, True, False])
-    np.testing.assert_array_equal(found.suggested, [0, 1, 1, 0])
-    np.testing.assert_allclose(found.probability, [0.75, 0.5, 0.8, 0.9])
-    assert found.noise_rate == pytest.approx((0.25 + 0.5 + 0.8 + 0.1) / 4)
-    # Class 0: .75 + .2 + .9 labelled 0, .5 labelled 1. Class 1: .25 + .8 + .1 labelled 0, .5 labelled 1. And one each.
-    np.testing.assert_allclose(found.transition, [[2.85 / 3.35, 0.5 / 3.35], [1.15 / 2.65, 1.5 / 2.65]])
-    assert not found.doubtful.any()
-
-
-def test_labels_of_a_class_that_was_not_learnt_are_ranked_but_no_issues():
-    # Two labels 0 with odds 3 and 1/4, one label 1 with even odds: expected counts .95 correct, 1.05 wrong.
-    found = audit(evidence([0, 1, 0], np.full((3, 2), 0.5), [1, 1, 1], [[0.75, 0.5, 0.2]]), temperature=1)
-    np.testing.assert_array_equal(found.doubtful, [True, False])
-    np.testing.assert_allclose(found.quality, [0.875, 0.5, 0.6])
-    assert not found.issues.any()
-    np.testing.assert_array_equal(found.suggested, [0, 1, 0])
-    assert found.noise_rate == pytest.approx(0.5), "of labels 1 only"
-
-
-def test_label_is_an_issue_if_it_is_more_likely_wrong_than_correct():
-    found = audit(evidence([0, 1, 0], np.full((3, 2), 0.5), [1, 1, 1], [[0.49, 0.5 + 1e-9, 0.51]]), temperature=1)
-    np.testing.assert_array_equal(found.issues, [True, False, False])
-    assert found.threshold == 0.5
-
-
-def test_rest_is_distributed_as_by_the_trained_networks():
-    confident = [0.9, 0.05, 0.05]
-    found = audit(evidence([0, 0], [[0.2, 0.6, 0.2], confident], [1, 1], [[0.2, 0.9]]), temperature=1)  # .8 as 3 to 1
-    assert (found.suggested[0], found.quality[0]) == (1, pytest.approx(0.2))
-    assert found.probability[0] == pytest.approx(0.6)
-
-
-def test_issue_never_suggests_the_given_label():
-    found = audit(evidence([2], [[0.3, 0.3, 0.4]], [1], [[0.4]]), temperature=1)
-    assert found.issues[0]
-    assert found.suggested[0] == 0
-    assert found.probability[0] == pytest.approx(0.3)
-    many = audit(random_evidence(500, seed=3))
-    np.testing.assert_array_equal(many.issues, many.suggested != random_evidence(500, seed=3).labels)
-    np.testing.assert_array_equal(many.issues, many.quality < many.threshold)
-
-
-def test_label_that_was_not_trained_on_is_independent_evidence():
-    # Nine samples with certain labels, and one of class 0 or 1 at even odds with the label 0.
-    probabilities = [[1, 0]] * 5 + [[0, 1]] * 4 + [[0.5, 0.5]]
-    found = audit(evidence([0] * 5 + [1] * 4 + [0], probabilities, [0] * 10, [[1] * 9 + [0.5]]), temperature=1)
-    # With r for the last: T_00 = 1 and T_10 = (1 − r)/(4 + 1 + 1 − r), so 1/r = 1 + T_10 and r = 1.
-    assert found.quality[-1] == pytest.approx(1, abs=1e-5)
-    trained_on = audit(
-        evidence([0] * 5 + [1] * 4 + [0], probabilities, [0] * 9 + [1], [[1] * 9 + [0.5]]), temperature=1
-    )
-    assert trained_on.quality[-1] == pytest.approx(0.5)
+        np.testing.assert_allclose(value, as_arrays(other)[name], atol=tolerance, err_msg=name)
 
 
 # -------------------------------------------------------------------------------------------------------------- oracles
 
 
-def test_result_solves_the_two_equations_written_as_loops():
-    given = random_evidence()
-    found, classes = audit(given, temperature=0.5), given.classes
+def pooled_by_loops(given, i):
+    """The probabilities of a sample before calibration, with odds of the given label pooled over the training."""
+    networks, _, classes = given.probabilities.shape
+    mean = [sum(given.probabilities[m, i, j] for m in range(networks)) / networks for j in range(classes)]
+    if not len(given.loss):
+        return mean
+    label = given.labels[i]
+    odds = math.prod(math.exp(-loss) / (1 - math.exp(-loss)) for loss in given.loss[:, i]) ** (1 / len(given.loss))
+    belief = [mean[j] / (sum(mean) - mean[label]) / (1 + odds) for j in range(classes)]
+    belief[label] = odds / (1 + odds)
+    return belief
+
+
+@pytest.mark.parametrize("in_training", [False, True])
+def test_result_solves_its_equations_written_as_loops(in_training):
+    given = random_evidence() if in_training else simulated(MIXED, samples=60, concentration=0.3)[0]
+    found, classes = audit(given), given.classes
+    logs = [[math.log(max(p, 1e-6)) for p in pooled_by_loops(given, i)] for i in range(len(given.labels))]
+    scores = [[math.exp(row[j] / found.temperature + found.bias[j]) for j in range(classes)] for row in logs]
+    softmax = [[score / sum(row) for score in row] for row in scores]
+    unknown = sum(1 - max(row) for row in softmax) / len(softmax)
+    mean = [sum(row[j] for row in softmax) / len(softmax) for j in range(classes)]
+    gamma = UNNOTICED_ERRORS * unknown
     counts = np.eye(classes)
     for i, label in enumerate(given.labels):
-        odds = [math.exp(-loss) / (1 - math.exp(-loss)) for loss in given.loss[:, i]]
-        pooled = math.prod(odds) ** (1 / len(odds))
-        mean = [sum(given.probabilities[m, i, j] for m in range(2)) / 2 for j in range(classes)]
-        belief = [mean[j] / (sum(mean) - mean[label]) / (1 + pooled) for j in range(classes)]
-        belief[label] = pooled / (1 + pooled)
-        weight = [belief[j] ** 2 * found.transition[j, label] ** (1 - given.kept[i]) for j in range(classes)]
-        posterior = [each / sum(weight) for each in weight]
-        assert found.quality[i] == pytest.approx(posterior[label], abs=1e-4)
-        assert found.probability[i] == pytest.approx(posterior[found.suggested[i]], abs=1e-4)
+        belief = [(1 - gamma) * softmax[i][j] + gamma * mean[j] for j in range(classes)]
+        weights = [belief[j] * found.transition[j, label] ** (1 - given.kept[i]) for j in range(classes)]
+        posterior = [weight / sum(weights) for weight in weights]
+        assert found.quality[i] == pytest.approx(posterior[label], abs=1e-3)
+        assert found.confidence[i] == pytest.approx(max(posterior), abs=1e-3)
         for j in range(classes):
             counts[j, label] += posterior[j]
-    np.testing.assert_allclose(found.transition, counts / counts.sum(axis=1, keepdims=True), atol=1e-4)
+    np.testing.assert_allclose(found.transition, counts / counts.sum(axis=1, keepdims=True), atol=1e-3)
     np.testing.assert_allclose(found.transition.sum(axis=1), 1)
 
 
-def test_without_training_on_the_samples_the_transition_matrix_has_maximum_likelihood():
-    given, _ = simulated(MIXED, samples=2000)
-    belief, estimate = given.probabilities[0], audit(given, temperature=1).transition
+def test_temperature_bias_and_transition_maximise_the_likelihood():
+    given, _ = simulated(MIXED, samples=2000, scale=0.6, bias=np.array([0.5, 0.0, -0.5]))
+    logs = np.log(np.maximum(given.probabilities[0], 1e-6))
+    found = audit(given)
 
-    def likelihood(transition):
-        of_labels = (belief * transition.T[given.labels]).sum(axis=1)
-        return np.log(of_labels).sum() + np.log(transition.diagonal()).sum()  # with the pseudo-samples
+    def softmax(scale, bias):
+        scores = np.exp(scale * logs + bias - (scale * logs + bias).max(axis=1, keepdims=True))
+        return scores / scores.sum(axis=1, keepdims=True)
 
+    best = softmax(1 / found.temperature, found.bias)
+    gamma = UNNOTICED_ERRORS * (1 - best.max(axis=1)).mean()  # of the estimate: it does not depend on the perturbation
+
+    def objective(scale, bias, transition):
+        belief = (1 - gamma) * softmax(scale, bias) + gamma * best.mean(axis=0)
+        likelihood = np.log((belief * transition.T[given.labels]).sum(axis=1)).sum()
+        return likelihood + np.log(transition.diagonal()).sum() - (np.log(scale) ** 2 + (bias**2).sum()) / 2
+
+    estimate = 1 / found.temperature, found.bias, found.transition
     generator = np.random.default_rng(0)
-    for _ in range(50):
-        other = estimate * np.exp(0.02 * generator.standard_normal(estimate.shape))
-        assert likelihood(other / other.sum(axis=1, keepdims=True)) < likelihood(estimate)
+    for _ in range(40):
+        transition = estimate[2] * np.exp(0.05 * generator.standard_normal((3, 3)))
+        bias = estimate[1] + 0.1 * generator.standard_normal(3)
+        other = estimate[0] * np.exp(0.05 * generator.standard_normal()), bias - bias.mean(), estimate[2]
+        assert objective(*other) < objective(*estimate)
+        assert objective(*estimate[:2], transition / transition.sum(axis=1, keepdims=True)) < objective(*estimate)
+
+
+def test_one_posterior_gives_quality_suggestion_and_issues():
+    given, _ = simulated(PAIRS, samples=2000)
+    found = audit(given)
+    assert (found.confidence >= found.quality).all()
+    np.testing.assert_array_equal(found.issues, found.suggested != given.labels)
+    np.testing.assert_array_equal(found.confidence == found.quality, found.suggested == given.labels)
+    assert (found.quality[found.issues] < found.threshold).all()
+    assert found.noise_rate == pytest.approx((1 - found.quality).mean())
 
 
 # ------------------------------------------------------------------------------------------------------- simulated data
@@ -166,107 +163,160 @@ def test_without_training_on_the_samples_the_transition_matrix_has_maximum_likel
 def assert_calibrated(found, given, truth, transition):
     """The noise is estimated correctly, and probabilities are calibrated."""
     wrong = given.labels != truth
-    assert found.noise_rate == pytest.approx(wrong.mean(), abs=0.01)
-    np.testing.assert_allclose(found.transition, transition, atol=0.03)
-    for probability, correct in ((found.probability, found.suggested == truth), (found.quality, ~wrong)):
+    assert found.noise_rate == pytest.approx(wrong.mean(), abs=0.02)
+    np.testing.assert_allclose(found.transition, transition, atol=0.05)
+    for probability, correct in ((found.confidence, found.suggested == truth), (found.quality, ~wrong)):
         for low in np.arange(0, 1, 0.1):
             within = (probability >= low) & (probability < low + 0.1)
             if within.sum() >= 100:  # the standard error of the share is then at most .05
                 error = 0.5 / math.sqrt(within.sum())
-                assert correct[within].mean() == pytest.approx(probability[within].mean(), abs=3 * error)
-        assert correct.mean() == pytest.approx(probability.mean(), abs=0.01)
+                assert correct[within].mean() == pytest.approx(probability[within].mean(), abs=0.03 + 3 * error)
+        assert correct.mean() == pytest.approx(probability.mean(), abs=0.02)
     assert wrong[found.issues].mean() > 0.5 > wrong[~found.issues].mean()
     assert not found.doubtful.any()
+    assert found.message == ""
 
 
 @pytest.mark.parametrize("transition", [PAIRS, MIXED])
 def test_noise_is_estimated_and_probabilities_are_calibrated(transition):
-    given, truth = simulated(transition, samples=10_000)
+    given, truth = simulated(transition)
     found = audit(given)
     assert_calibrated(found, given, truth, transition)
-    assert found.temperature == pytest.approx(1, abs=0.05)
+    assert found.temperature == pytest.approx(1, abs=0.25)  # errors without a sign of it are expected, and not there
 
 
-@pytest.mark.parametrize(("transition", "share"), [(PAIRS, 0.5), (MIXED, 1.0)])
-def test_label_the_networks_were_trained_on_does_not_count_twice(transition, share):
-    given, truth = simulated(transition, trained_on=share)
-    assert_calibrated(audit(given, temperature=1), given, truth, transition)
+@pytest.mark.parametrize("scale", [0.25, 3])
+def test_over_and_underconfident_networks_are_calibrated(scale):
+    given, truth = simulated(PAIRS, scale=scale)
+    assert_calibrated(audit(given), given, truth, PAIRS)
 
 
-@pytest.mark.parametrize("factor", [0.25, 3])
-def test_over_and_underconfident_networks_are_calibrated(factor):
-    calibrated, truth = simulated(PAIRS)
-    scaled = calibrated.probabilities[0] ** factor
-    scaled /= scaled.sum(axis=1, keepdims=True)
-    own = scaled[None, np.arange(len(truth)), calibrated.labels]
-    given = evidence(calibrated.labels, scaled, calibrated.kept, own)
+def test_networks_that_favour_a_class_are_calibrated():
+    given, truth = simulated(MIXED, bias=np.array([1.5, 0.0, -1.5]))
     found = audit(given)
-    assert_calibrated(found, given, truth, PAIRS)
-    assert found.temperature == pytest.approx(factor, rel=0.05)
+    assert_calibrated(found, given, truth, MIXED)
+    assert found.bias[0] < -1 < 1 < found.bias[2]
+
+
+def test_labels_missing_from_a_rare_class_are_found():
+    missing = np.array([[1.0, 0.0], [0.4, 0.6]])
+    given, truth = simulated(missing, samples=3000, weights=[0.9, 0.1], scale=0.7, bias=np.array([1.0, -1.0]))
+    found, wrong = audit(given), given.labels != truth
+    assert (found.issues & wrong).sum() > 0.6 * wrong.sum()
+    assert wrong[found.issues].mean() > 0.8
+    assert found.noise_rate_interval.low <= wrong.mean() <= found.noise_rate_interval.high
 
 
 def test_estimated_noise_rate_is_unbiased_where_counting_disagreement_is_not():
-    given, truth = simulated(MIXED, concentration=0.5)
+    given, truth = simulated(MIXED, concentration=0.2)
     counted = (given.probabilities[0].argmax(axis=1) != given.labels).mean()
     actual = (given.labels != truth).mean()
-    assert abs(counted - actual) > 0.08
-    assert audit(given).noise_rate == pytest.approx(actual, abs=0.01)
+    assert abs(counted - actual) > 0.04
+    assert audit(given).noise_rate == pytest.approx(actual, abs=0.02)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_correct_labels_are_no_issues(share):
-    given, _ = simulated(np.eye(4), trained_on=share)
+def test_correct_labels_are_no_issues():
+    given, _ = simulated(np.eye(4), concentration=0.05)
     found = audit(given)
-    assert found.issues.mean() < 0.001
-    assert found.noise_rate < 0.002
-    np.testing.assert_allclose(found.transition, np.eye(4), atol=0.005)
+    assert found.issues.mean() < 0.01
+    assert found.noise_rate < 0.01
+    np.testing.assert_allclose(found.transition, np.eye(4), atol=0.02)
 
 
-# ---------------------------------------------------------------------------------------------------- degenerate cases
+SETTINGS = [
+    {"transition": transition, "concentration": concentration, "scale": scale, "weights": weights, "bias": bias}
+    for transition in (PAIRS, MIXED, SYMMETRIC)
+    for concentration in (0.05, 0.15, 0.4)
+    for scale in (0.5, 2.0)
+    for weights, bias in ((1, 0.0), (5, 0.7))
+]
 
 
-def test_class_that_does_not_occur_changes_nothing():
-    given, _ = simulated(MIXED, samples=500, concentration=0.3)
-    wider = np.concatenate([given.probabilities, np.zeros((1, 500, 1))], axis=2)
-    found, without = audit(Evidence(given.labels, wider, given.kept, given.loss)), audit(given)
-    np.testing.assert_allclose(found.quality, without.quality, atol=1e-4)  # the iteration starts from another T
-    np.testing.assert_allclose(found.transition[:3, :3], without.transition, atol=1e-4)
-    np.testing.assert_allclose(found.transition[3], [0, 0, 0, 1], atol=1e-9)
-    assert not found.doubtful.any()
+def test_intervals_hold_the_truth_in_at_least_90_percent_of_simulations():
+    held: dict[str, list[float]] = {"noise rate": [], "accuracy": [], "transition": []}
+    for seed, setting in enumerate(SETTINGS):
+        classes = len(setting["transition"])
+        weights = np.linspace(1, setting["weights"], classes)
+        bias = np.linspace(-1, 1, classes) * setting["bias"]
+        given, truth = simulated(**{**setting, "samples": 500, "weights": weights, "bias": bias, "seed": seed})
+        found = audit(given)
+        actual = np.zeros((classes, classes))
+        np.add.at(actual, (truth, given.labels), 1)
+        actual /= np.maximum(actual.sum(axis=1, keepdims=True), 1)
+        wrong, accuracy = (given.labels != truth).mean(), (given.probabilities[0].argmax(axis=1) == truth).mean()
+        held["noise rate"].append(found.noise_rate_interval.low <= wrong <= found.noise_rate_interval.high)
+        held["accuracy"].append(found.accuracy_interval.low <= accuracy <= found.accuracy_interval.high)
+        low, high = found.transition_interval
+        held["transition"].append(((low <= actual) & (actual <= high)).mean())
+    for name, each in held.items():
+        assert np.mean(each) >= 0.9, name
 
 
-def test_class_the_networks_have_not_learnt_is_doubtful():
-    # All samples labelled 1 are predicted as class 0, as if the training had converged to a wrong class.
-    labels, probabilities = [0] * 10 + [1] * 10 + [2] * 10, [[0.98, 0.01, 0.01]] * 20 + [[0.01, 0.01, 0.98]] * 10
-    found = audit(
-        evidence(labels, probabilities, [1] * 10 + [0] * 10 + [1] * 10, [[0.98] * 10 + [0.01] * 10 + [0.98] * 10])
-    )
+def test_labels_flagged_with_90_percent_are_wrong_in_about_90_percent():
+    confident, wrong = [], []
+    for seed in range(6):
+        setting = {"concentration": (0.1, 0.2)[seed % 2], "scale": (0.5, 1, 2)[seed % 3], "unnoticed": 0.15}
+        given, truth = simulated(SYMMETRIC, samples=4000, seed=seed, **setting)
+        found = audit(given)
+        about = found.issues & (np.abs(1 - found.quality - 0.9) < 0.05)
+        confident.append(found.quality[about])
+        wrong.append((given.labels != truth)[about])
+    assert 0.85 <= np.concatenate(wrong).mean() <= 0.95
+
+
+# ----------------------------------------------------------------------------------------- where nothing can be told
+
+
+def test_weak_networks_rank_labels_but_flag_none():
+    given, truth = simulated(SYMMETRIC, samples=1500, concentration=2.0)
+    found, wrong = audit(given), given.labels != truth
+    assert found.message == WEAK
+    assert not found.issues.any()
+    assert found.quality[wrong].mean() < found.quality[~wrong].mean()
+    assert found.noise_rate_interval.low <= wrong.mean() <= found.noise_rate_interval.high
+
+
+def test_predictions_without_information_are_weak():
+    labels = np.arange(300) % 3
+    found = audit(unseen(labels, np.full((300, 3), 1 / 3)))
+    assert found.message == WEAK
+    assert np.ptp(found.quality) < 1e-6
+
+
+def test_labels_of_a_class_that_was_not_learnt_are_ranked_but_no_issues():
+    labels = np.repeat([0, 1, 2], 100)
+    probabilities = np.full((300, 3), 0.01)
+    probabilities[np.arange(300), np.repeat([0, 0, 2], 100)] = 0.98  # class 1 is predicted as class 0
+    found = audit(unseen(labels, probabilities))
     np.testing.assert_array_equal(found.doubtful, [False, True, False])
+    assert not found.issues.any()
+    low, high = found.noise_rate_interval
+    assert high - low > 1 / 4, "whether a third of the labels is wrong is unknown"
 
 
-def test_one_network_equals_two_equal_ones():
-    given = random_evidence(networks=1)
-    twice = Evidence(given.labels, np.repeat(given.probabilities, 2, axis=0), given.kept, given.loss)
-    assert_same(audit(given), audit(twice))
+# ------------------------------------------------------------------------------------- networks trained on the labels
 
 
-def test_probabilities_need_not_sum_to_1():
-    given = random_evidence(networks=1)
-    scaled = Evidence(given.labels, 0.5 * given.probabilities, given.kept, np.full_like(given.loss, np.nan))
-    whole = Evidence(given.labels, given.probabilities, given.kept, np.full_like(given.loss, np.nan))
-    assert_same(audit(whole), audit(scaled))
+def test_networks_trained_on_the_labels_are_reported():
+    found = audit(random_evidence())
+    assert found.message == TRAINED_ON
+    assert math.isnan(found.accuracy)
 
 
-def test_one_sample_is_sufficient():
-    found = audit(evidence([1], [[0.5, 0.5]], [0], [[0.9]]))
-    assert found.quality[0] > 0.9
-    assert found.transition.shape == (2, 2)
+def test_odds_of_the_given_label_are_pooled_over_the_training():
+    # The odds 9 and 1 pool to 3 in both cases, in any order; equal odds pool to themselves.
+    probabilities, ones = np.full((6, 2), 0.5), [1] * 6
+    one = audit(trained_on([0, 1] * 3, probabilities, ones, [[0.9] * 6, [0.5] * 6]))
+    other = audit(trained_on([0, 1] * 3, probabilities, ones, [[0.5] * 6, [0.9] * 6]))
+    pooled = audit(trained_on([0, 1] * 3, probabilities, ones, [[0.75] * 6]))
+    assert_same(one, other)
+    assert_same(one, pooled, 1e-6)
 
 
 def test_interval_without_a_loss_does_not_count():
     given = random_evidence()
     gaps = np.concatenate([given.loss, np.full((1, 40), np.nan)])
-    assert_same(audit(given), audit(Evidence(given.labels, given.probabilities, given.kept, gaps)))
+    assert_same(audit(given), audit(replace(given, loss=gaps)))
 
 
 def test_for_samples_without_a_loss_the_predictions_are_used():
@@ -274,54 +324,75 @@ def test_for_samples_without_a_loss_the_predictions_are_used():
     final = given.probabilities.mean(axis=0)[np.arange(40), given.labels]
     unknown, same = given.loss.copy(), given.loss.copy()
     unknown[:, 7], same[:, 7] = np.nan, -np.log(final[7])
-    assert_same(*(audit(Evidence(given.labels, given.probabilities, given.kept, loss)) for loss in (unknown, same)))
+    assert_same(*(audit(replace(given, loss=loss)) for loss in (unknown, same)), 1e-6)
     no_intervals, no_losses = np.empty((0, 40)), np.full((2, 40), np.nan)
-    assert_same(
-        *(audit(Evidence(given.labels, given.probabilities, given.kept, loss)) for loss in (no_intervals, no_losses))
-    )
+    assert_same(*(audit(replace(given, loss=loss)) for loss in (no_intervals, no_losses)))
+
+
+# ---------------------------------------------------------------------------------------------------- degenerate cases
+
+
+def test_class_that_does_not_occur_changes_little():
+    given, _ = simulated(MIXED, samples=1000)
+    wider = np.concatenate([given.probabilities, np.zeros((1, 1000, 1))], axis=2)
+    found, without = audit(replace(given, probabilities=wider)), audit(given)
+    np.testing.assert_allclose(found.quality, without.quality, atol=0.02)
+    np.testing.assert_allclose(found.transition[:3, :3], without.transition, atol=0.02)
+
+
+def test_one_network_equals_two_equal_ones():
+    given = random_evidence(networks=1)
+    assert_same(audit(given), audit(replace(given, probabilities=np.repeat(given.probabilities, 2, axis=0))))
+
+
+def test_probabilities_need_not_sum_to_1():
+    given, _ = simulated(MIXED, samples=200)
+    assert_same(audit(given), audit(replace(given, probabilities=0.5 * given.probabilities)))
+
+
+def test_one_sample_is_sufficient():
+    found = audit(unseen([1], [[0.5, 0.5]]))
+    assert found.quality[0] > 0.5
+    assert found.transition.shape == (2, 2)
 
 
 def test_certain_predictions_give_finite_results():
     probabilities = [[1, 0, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
-    given = evidence([0, 1, 2, 0], probabilities, [1, 0, 1, 0], [[1, 0, 0, 1], [1, 0, 1e-200, 1]])
-    found = audit(given)
-    for name, value in as_arrays(found).items():
-        assert np.isfinite(value).all(), name
-    np.testing.assert_array_equal(found.doubtful, [False, True, True])
-    np.testing.assert_allclose(found.quality, [1, 0.5, 0.5, 1], atol=1e-5)
+    for given in (
+        unseen([0, 1, 2, 0], probabilities),
+        trained_on([0, 1, 2, 0], probabilities, [1, 0, 1, 0], [[1, 0, 0, 1], [1, 0, 1e-200, 1]]),
+    ):
+        for name, value in as_arrays(audit(given)).items():
+            assert np.isfinite(value).all() or "accuracy" in name, name
 
 
 def test_equal_evidence_gives_equal_results():
-    found = audit(evidence([1] * 6, [[0.2, 0.5, 0.3]] * 6, [0.4] * 6, [[0.5] * 6]))
+    found = audit(trained_on([1] * 6, [[0.2, 0.5, 0.3]] * 6, [0.4] * 6, [[0.5] * 6]))
     assert np.ptp(found.quality) == 0
-    assert np.ptp(found.probability) == 0
-    uniform = audit(evidence([0, 1, 2] * 4, np.full((12, 3), 1 / 3), [1] * 12, np.full((2, 12), 1 / 3)))
-    np.testing.assert_allclose(uniform.quality, 1 / 3)
-    np.testing.assert_allclose(uniform.transition, (4 / 3 + np.eye(3)) / 5)
+    assert np.ptp(found.confidence) == 0
 
 
 # --------------------------------------------------------------------------------------------------------- invariances
 
 
 def test_result_does_not_depend_on_the_order_of_samples():
-    given, order = random_evidence(), np.random.default_rng(1).permutation(40)
-    mixed = Evidence(given.labels[order], given.probabilities[:, order], given.kept[order], given.loss[:, order])
-    one, other = as_arrays(audit(given)), as_arrays(audit(mixed))
-    for name in ("quality", "suggested", "probability", "issues"):
-        np.testing.assert_allclose(one[name][order], other[name], atol=1e-9)
-    for name in ("transition", "noise_rate", "doubtful"):
-        np.testing.assert_allclose(one[name], other[name], atol=1e-9)
+    given, _ = simulated(MIXED, samples=300, concentration=0.2)
+    order = np.random.default_rng(1).permutation(300)
+    one, other = audit(given), audit(unseen(given.labels[order], given.probabilities[0, order]))
+    np.testing.assert_allclose(one.quality[order], other.quality, atol=1e-3)
+    np.testing.assert_array_equal(one.suggested[order], other.suggested)
+    np.testing.assert_allclose(one.transition, other.transition, atol=1e-3)
+    assert one.noise_rate == pytest.approx(other.noise_rate, abs=1e-3)
 
 
 def test_result_does_not_depend_on_the_order_of_classes():
-    given, order = random_evidence(), np.array([2, 0, 3, 1])  # new class k was class order[k]
+    given, _ = simulated(MIXED, samples=300, concentration=0.2)
+    order = np.array([2, 0, 1])  # new class k was class order[k]
     renamed = np.argsort(order)
-    found = audit(Evidence(renamed[given.labels], given.probabilities[:, :, order], given.kept, given.loss))
-    before = audit(given)
-    np.testing.assert_allclose(found.quality, before.quality, atol=1e-9)
+    found, before = audit(unseen(renamed[given.labels], given.probabilities[0][:, order])), audit(given)
+    np.testing.assert_allclose(found.quality, before.quality, atol=1e-3)
     np.testing.assert_array_equal(found.suggested, renamed[before.suggested])
-    np.testing.assert_allclose(found.transition, before.transition[np.ix_(order, order)], atol=1e-9)
-    np.testing.assert_array_equal(found.doubtful, before.doubtful[order])
+    np.testing.assert_allclose(found.transition, before.transition[np.ix_(order, order)], atol=1e-3)
 
 
 def test_evidence_is_not_modified():
@@ -330,15 +401,6 @@ def test_evidence_is_not_modified():
     audit(given)
     np.testing.assert_array_equal(given.probabilities, before[0])
     np.testing.assert_array_equal(given.loss, before[1])
-
-
-# ----------------------------------------------------------------------------------------------------------- bad input
-
-
-def test_temperature_must_be_positive_and_finite():
-    for temperature in (0, math.inf, math.nan):
-        with pytest.raises(InvalidInput, match="`temperature` must be positive and finite"):
-            audit(random_evidence(), temperature=temperature)
 
 
 # Many classes
@@ -350,22 +412,44 @@ def many_classes(samples, classes, seed=0):
     truth = np.arange(samples) % classes
     wrong = generator.random(samples) < 0.1
     labels = np.where(wrong, (truth + generator.integers(1, classes, samples)) % classes, truth)
-    probabilities = generator.random((1, samples, classes)) / classes
-    probabilities[0, np.arange(samples), truth] = 4.0
-    return evidence(labels, probabilities[0], np.zeros(samples), np.full((1, samples), np.nan)), wrong, truth
+    probabilities = generator.random((samples, classes)) / classes
+    probabilities[np.arange(samples), truth] = 4.0
+    return unseen(labels, probabilities), wrong, truth
 
 
 def test_candidates_of_many_classes_find_what_all_classes_find(monkeypatch):
-    given, wrong, truth = many_classes(1200, 150)
-    few = audit(given, temperature=1.0)
+    given, wrong, truth = many_classes(1500, 150)
+    few = audit(given)
     monkeypatch.setattr("s2e.audit.label_model.MAX_CLASSES_IN_FULL", 150)
-    full = audit(given, temperature=1.0)
-    np.testing.assert_array_equal(few.issues, full.issues)
-    np.testing.assert_array_equal(few.suggested, full.suggested)
-    np.testing.assert_allclose(few.quality, full.quality, atol=0.05)
+    full = audit(given)
+    assert (few.suggested == full.suggested).mean() > 0.98
     np.testing.assert_allclose(few.transition.sum(axis=1), 1)
-    assert (few.issues == wrong).mean() > 0.95
-    assert (few.suggested == truth).mean() > 0.95
+    for found in (few, full):
+        assert (found.issues == wrong).mean() > 0.95
+        assert (found.suggested == truth).mean() > 0.95
+
+
+def test_single_precision_of_large_evidence_changes_little(monkeypatch):
+    given, _ = simulated(PAIRS, samples=1000)
+    double = audit(given)
+    monkeypatch.setattr("s2e.audit.label_model._LARGE", 1)
+    single = audit(given)
+    np.testing.assert_allclose(single.quality, double.quality, atol=0.05)
+    assert single.noise_rate == pytest.approx(double.noise_rate, abs=2e-3)
+
+
+@pytest.mark.slow
+def test_ten_thousand_samples_of_a_hundred_classes_take_two_seconds():
+    generator = np.random.default_rng(0)
+    truth = generator.integers(100, size=10_000)
+    labels = np.where(generator.random(10_000) < 0.3, generator.integers(100, size=10_000), truth)
+    scores = generator.normal(size=(10_000, 100))
+    scores[np.arange(10_000), truth] += 3.5
+    probabilities = np.exp(1.5 * scores)
+    began = time.process_time()
+    found = audit(unseen(labels, probabilities))
+    assert time.process_time() - began < 2
+    assert found.noise_rate == pytest.approx((labels != truth).mean(), abs=0.03)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         writer.writerow(["name", *"abcdef", "kind"])
         for row, (values, label) in enumerate(zip(DATA.inputs, DATA.labels, strict=True)):
             writer.writerow([f"row-{row}", *values, DATA.class_names[label]])
-    options = train_options(str(folder / "own.csv"), label="kind", id_column="name", epochs=30, learning_rate=1e-3)
+    options = train_options(
+        str(folder / "own.csv"), label="kind", id_column="name", epochs=30, learning_rate=1e-3, folds=4
+    )
     return train(options, RunLocation(folder / "run"))
 
 
@@ -44,15 +45,15 @@ def test_wrong_labels_come_first_with_the_ids_of_the_file(audited: AuditedRun) -
     rows = audited.table()
     order = [int(row["id"].removeprefix("row-")) for row in rows]
     assert sorted(order) == list(range(480))  # held-out samples with noisy labels are audited too
-    assert [row["given"] for row in rows] == [DATA.class_names[label] for label in DATA.labels[order]]
-    assert [row["quality"] for row in rows] == sorted(row["quality"] for row in rows)
+    assert [row["given_label"] for row in rows] == [DATA.class_names[label] for label in DATA.labels[order]]
+    assert [row["label_quality"] for row in rows] == sorted(row["label_quality"] for row in rows)
     wrong = (DATA.labels != DATA.clean_labels)[order]
     count = int(wrong.sum())
     assert wrong[:count].mean() > 0.9
-    flagged = np.array([row["issue"] == "yes" for row in rows])
+    flagged = np.array([row["is_label_issue"] for row in rows])
     assert (flagged & wrong).sum() / flagged.sum() > 0.85
     assert (flagged & wrong).sum() / count > 0.85
-    correct = np.array([row["suggested"] for row in rows]) == np.array(DATA.class_names)[DATA.clean_labels[order]]
+    correct = np.array([row["suggested_label"] for row in rows]) == np.array(DATA.class_names)[DATA.clean_labels[order]]
     assert correct[flagged].mean() > 0.85
 
 
@@ -65,13 +66,21 @@ def test_summary_estimates_the_noise(audited: AuditedRun) -> None:
         assert np.delete(transition[label], label).max() == transition[label, (label + 1) % 4]
     assert (summary["samples"], summary["issues"]) == (480, int(audited.audit.issues.sum()))
     assert (summary["class_names"], summary["doubtful_classes"]) == (list(DATA.class_names), [])
+    low, high = summary["noise_rate_interval"]
+    assert low <= (DATA.labels != DATA.clean_labels).mean() <= high
+    assert summary["accuracy_interval"][0] <= summary["accuracy"] <= summary["accuracy_interval"][1]
+    assert summary["message"] == ""
 
 
 def test_written_files_hold_the_table_and_the_summary(run: Run, audited: AuditedRun) -> None:
     write_audit(run, audited)
     assert run.read_json(SUMMARY) == audited.summary()
     with (run.path / ISSUES).open(newline="") as file:
-        assert [row["id"] for row in csv.DictReader(file)] == [row["id"] for row in audited.table()]
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [row["id"] for row in audited.table()]
+    columns = ["id", "given_label", "suggested_label", "confidence", "label_quality", "is_label_issue"]
+    assert list(rows[0]) == columns
+    assert {row["is_label_issue"] for row in rows} == {"True", "False"}
 
 
 def test_audit_is_that_of_the_records(run: Run, audited: AuditedRun) -> None:
@@ -85,7 +94,7 @@ def test_audit_of_forward_correction_ignores_its_losses_and_numbers_rows_without
     records = run.read_arrays(RECORDS)
     evidence = Evidence.from_records(records)
     found = audit_run(run)
-    expected = audit(replace(evidence, loss=np.full_like(evidence.loss, np.nan)))
+    expected = audit(evidence.without_losses())
     np.testing.assert_array_equal(found.audit.quality, expected.quality)
     assert found.ids == [str(row) for row in records["rows"]]
 

@@ -46,10 +46,22 @@ def test_table_shows_the_test_part() -> None:
     assert lines[-1].strip() == "43.96% of the training labels are wrong, 8 schedules searched, 3 s on cpu"
 
 
-@pytest.mark.parametrize("validation", ["clean", "noisy"])
-def test_table_names_the_validation_part_if_there_is_no_test_part(validation: str) -> None:
+@pytest.mark.parametrize(
+    ("validation", "name"),
+    [("clean", "accuracy on clean validation data"), ("relabelled", "agreement with relabelled validation labels")],
+)
+def test_table_names_the_validation_part_if_there_is_no_test_part(validation: str, name: str) -> None:
     lines = printed(a_row("S2E"), test=False, validation=validation)
-    assert cells(lines[1])[1] == f"accuracy on {validation} validation data, last 10 epochs"
+    assert cells(lines[1])[1] == f"{name}, last 10 epochs"
+
+
+def test_estimated_accuracy_is_shown_if_there_is_no_test_part() -> None:
+    estimated = {"accuracy": 0.8125, "accuracy_interval": [0.75, 0.875]}
+    line = "estimated accuracy of S2E on correct labels 81.25% (75.00% to 87.50%)"
+    assert line in [each.strip() for each in printed(a_row("S2E"), test=False, estimated=estimated)]
+    assert line not in [each.strip() for each in printed(a_row("S2E", "test"), test=True, estimated=estimated)]
+    unknown = {"accuracy": None, "accuracy_interval": None}
+    assert not any("estimated" in each for each in printed(a_row("S2E"), test=False, estimated=unknown))
 
 
 def test_unknown_values_are_shown_as_such() -> None:

@@ -9,11 +9,21 @@ from typing import ClassVar
 import pytest
 import torch
 
-from method_batches import CLEAN, FEATURES, B, LinearNetworks, P, batch_for, for_members, inputs_of, leaf, outcome
+from method_batches import CLEAN, FEATURES, B, C, LinearNetworks, P, batch_for, for_members, inputs_of, leaf, outcome
 from method_oracle import assert_same_member
 from method_tasks import member, shared_task
 from s2e.engine.training import train_population
-from s2e.methods import METHODS, Batch, CoteachingPlus, Need, Objective, method, sample_cross_entropy, smallest
+from s2e.methods import (
+    METHODS,
+    Batch,
+    CoteachingPlus,
+    Need,
+    Objective,
+    may_hold_out,
+    method,
+    sample_cross_entropy,
+    smallest,
+)
 
 
 @dataclass(frozen=True)
@@ -145,3 +155,28 @@ def test_user_method_trains_together_with_registered_ones():
     together = train_population(shared, [*members, member(METHODS["coteaching"])])
     for position, one in enumerate(members):
         assert_same_member(together, position, train_population(shared, [one]), 0)
+
+
+def test_held_out_samples_are_never_selected_and_change_nothing(any_method):
+    if not may_hold_out(any_method):
+        return
+    batch = batch_for(any_method)
+    eligible = torch.arange(B).expand(P, B) % 3 > 0
+    other_labels = torch.where(eligible, batch.labels, (batch.labels + 1) % C)
+    one, other = (
+        outcome(any_method, for_members(batch._replace(labels=labels, eligible=eligible), torch.clone))
+        for labels in (batch.labels, other_labels)
+    )
+    assert not one["selected"][~eligible.unsqueeze(1).expand_as(one["selected"])].any()
+    for name in ("loss", "selected", "gradient"):
+        torch.testing.assert_close(one[name], other[name], rtol=0, atol=0)
+
+
+def test_batch_of_eligible_samples_equals_a_batch_without_a_mask(any_method):
+    if not may_hold_out(any_method):
+        return
+    batch = batch_for(any_method)
+    masked = batch._replace(eligible=torch.ones(P, B, dtype=torch.bool))
+    one, other = (outcome(any_method, for_members(each, torch.clone)) for each in (batch, masked))
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], rtol=0, atol=0)

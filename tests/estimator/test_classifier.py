@@ -67,12 +67,24 @@ def test_wrong_labels_are_found_and_corrected(classifier, noisy):
     assert (np.diff(classifier.label_quality_[classifier.label_issues_]) >= 0).all(), "the least probable come first"
 
 
-def test_label_issues_have_the_columns_of_cleanlab(classifier, noisy):
+def test_label_issues_have_the_columns_of_find_label_issues(classifier, noisy):
     table = classifier.find_label_issues()
-    assert list(table.columns)[:4] == ["is_label_issue", "label_quality", "given_label", "predicted_label"]
+    columns = ["is_label_issue", "label_quality", "given_label", "suggested_label", "confidence"]
+    assert list(table.columns) == columns
     np.testing.assert_array_equal(table["given_label"], noisy[1])
     np.testing.assert_array_equal(np.flatnonzero(table["is_label_issue"]), np.sort(classifier.label_issues_))
-    np.testing.assert_array_equal(table["label_quality"] < 0.5, table["is_label_issue"])
+    np.testing.assert_array_equal(table["suggested_label"] != table["given_label"], table["is_label_issue"])
+    assert (table["confidence"] >= table["label_quality"]).all()
+
+
+def test_labels_are_audited_by_networks_not_trained_on_them(classifier, noisy):
+    low, high = classifier.noise_rate_interval_
+    assert 0 <= low <= classifier.noise_rate_ <= high <= 1
+    assert low <= (noisy[1] != noisy[3]).mean() <= high
+    assert classifier.transition_interval_.shape == (2, *classifier.transition_.shape)
+    low, high = classifier.estimated_accuracy_interval_
+    assert low <= classifier.estimated_accuracy_ <= high
+    assert classifier.audit_message_ == ""
 
 
 def test_given_validation_replaces_the_held_out_part(noisy, quick):

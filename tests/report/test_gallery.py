@@ -31,7 +31,7 @@ def test_samples_are_in_the_order_of_the_audit():
     shown = gallery_of(run, 5).samples
     listed = audit_run(run).table()[:5]
     assert [(sample.id, sample.given, sample.suggested) for sample in shown] == [
-        (row["id"], row["given"], row["suggested"]) for row in listed
+        (row["id"], row["given_label"], row["suggested_label"]) for row in listed
     ]
     assert [sample.ranks["quality"] for sample in shown] == list(range(5))
     by_id = sorted(shown, key=lambda sample: sample.ranks["id"])

@@ -81,7 +81,7 @@ def inputs_of(batch):
 
 def for_members(batch, change):
     """Return the batch with every tensor changed that has a row for each member."""
-    logits, labels, keep, keep_rate, epoch, transition, networks, samples_last = batch
+    logits, labels, keep, keep_rate, epoch, transition, networks, samples_last, eligible = batch
     return Batch(
         change(logits.detach().clone()).requires_grad_(),
         *(change(tensor.clone()) for tensor in (labels, keep, keep_rate)),
@@ -89,6 +89,7 @@ def for_members(batch, change):
         None if transition is None else change(transition.clone()),
         None if networks is None else networks.with_weights(change(networks.weights.detach().clone())),
         samples_last,
+        None if eligible is None else change(eligible.clone()),
     )
 
 

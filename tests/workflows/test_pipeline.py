@@ -12,7 +12,9 @@ import pytest
 
 from listeners import Log
 from populations import call_before_search_training
+from s2e.audit.cross_fitting import FOLDS
 from s2e.audit.relabelling import relabelled_validation
+from s2e.engine.inference import predictions
 from s2e.engine.restarts import FinalTraining
 from s2e.engine.task import VALIDATION, Task
 from s2e.errors import InvalidInput
@@ -29,6 +31,7 @@ from s2e.workflows.pipeline import (
     build_task,
     check_choices,
     find_schedules,
+    folds_of,
     plan_for,
     search_and_train,
     train_final,
@@ -94,7 +97,7 @@ def test_pipeline_equals_its_parts_by_hand(validation: str) -> None:
     outcome = search_and_train(task, plan, in_memory(), validation=validation, restarts=restarts, test=UNSEEN)
     (found,), compared_on = find_schedules(task, [Search(plan, in_memory())], relabel=validation == "noisy")
     np.testing.assert_array_equal(outcome.found.schedule, found.schedule)
-    training = FinalTraining(SEARCHED, task.method, found.schedule, restarts)
+    training = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=folds_of(task, FOLDS, SEED))
     (expected,) = train_final(compared_on, [training], learning_rate=1e-2, seed=SEED, test=UNSEEN)
     (selected,) = outcome.selected
     assert selected.index == expected.index
@@ -103,6 +106,42 @@ def test_pipeline_equals_its_parts_by_hand(validation: str) -> None:
     held_out = VALID.labels if validation == "noisy" else []  # the given ones, not the relabelled ones
     np.testing.assert_array_equal(outcome.records["labels"], [*TRAIN.labels, *held_out])
     assert outcome.validation == ("relabelled" if validation == "noisy" else "clean")
+    assert outcome.records["out_of_fold"].shape == (len(TRAIN) + len(held_out), TRAIN.classes)
+
+
+def test_folds_change_neither_the_restarts_nor_the_selected_one() -> None:
+    task = a_task()
+    plan = a_plan(task)
+    with_folds, without = (
+        search_and_train(task, plan, in_memory(), validation="clean", restarts=2, folds=folds) for folds in (3, 0)
+    )
+    (one,), (other,) = with_folds.selected, without.selected
+    assert one.index == other.index
+    assert one.fold_members == (2, 3, 4)
+    assert other.fold_members == ()
+    for name, tensor in one.state.items():
+        np.testing.assert_array_equal(tensor, other.state[name])
+    np.testing.assert_array_equal(one.validation_accuracies, other.validation_accuracies)
+    assert "out_of_fold" not in without.records
+
+
+def test_predictions_out_of_fold_are_those_of_networks_not_trained_on_the_sample() -> None:
+    task = a_task()
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="noisy", restarts=1, folds=3)
+    (selected,) = outcome.selected
+    assert (np.sum(list(selected.held_out.values()), axis=0) == 1).all(), "every sample is held out once"
+    for turn, (member, held_out) in enumerate(selected.held_out.items()):
+        assert (selected.trained.dynamics.kept[member, held_out] == 0).all()
+        state = {name: tensor[selected.trained.rows(member)] for name, tensor in selected.trained.state.items()}
+        for part, rows in ((TRAIN, np.flatnonzero(held_out)), (VALID, np.arange(turn, len(VALID), 3))):
+            expected = predictions(selected.task, state, part.inputs[rows]).mean(axis=0)
+            first = 0 if part is TRAIN else len(TRAIN)
+            np.testing.assert_allclose(outcome.records["out_of_fold"][first + rows], expected, atol=1e-3)
+
+
+def test_methods_that_cannot_hold_out_have_no_folds() -> None:
+    assert folds_of(replace(a_task(), method=METHODS["decoupling"]), 5, SEED) is None
+    assert folds_of(a_task(), 0, SEED) is None
 
 
 def test_relabelling_can_be_switched_off() -> None:

@@ -29,7 +29,9 @@ from s2e.workflows.search import search
 from small_runs import EPOCHS, contents, file_names, result, save_clusters, search_options
 
 ROW_KEYS = {"name", "method", "searched", "valid", "test", "label_precision", "diverged", "validation_of_restarts"}
-RESULT_KEYS = {"methods", "epochs", "noise_rate", "validation", "samples", "device", "seconds", "search", "status"}
+RESULT_KEYS = {"methods", "epochs", "noise_rate", "validation", "samples", "device", "seconds", "search", "status"} | {
+    "estimated"
+}
 QUICK: dict[str, Any] = {"baselines": False, "restarts": 1, "trials": 2, "epochs": 1}
 
 

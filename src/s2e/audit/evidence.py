@@ -6,10 +6,11 @@ Letters: P members, M networks in a member, N samples, S epoch intervals, C clas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from s2e.data import LabelledData
 from s2e.engine import Task, Trained, predictions
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def records_of(
-    task: Task, trained: Trained, members: Sequence[int], unseen: LabelledData | None = None
+    task: Task,
+    trained: Trained,
+    members: Sequence[int],
+    unseen: LabelledData | None = None,
+    *,
+    held_out: Mapping[int, NDArray[np.bool_]] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Return the records of every training sample, and of held-out samples whose labels are as noisy.
 
@@ -34,6 +40,8 @@ def records_of(
         trained: the trained population.
         members: indices of the members to use. Their records are summed; the M networks are those of all of them.
         unseen: the held-out samples.
+        held_out: (N,) bool, the training samples that a member held out, by its index; each sample is held out by one.
+            If none of these members diverged, their predictions are recorded as those out of fold.
     """
     dynamics, train, indices = trained.dynamics.arrays(), task.train, list(members)
     sums = {name: array if name == "seen" else array[indices].sum(axis=0) for name, array in dynamics.items()}
@@ -41,17 +49,40 @@ def records_of(
     more = sum(map(len, parts[1:]))
     for name, array in sums.items():  # (N,) or (S, N)
         sums[name] = np.concatenate([array, np.zeros((*array.shape[:-1], more), dtype=array.dtype)], axis=-1)
-    networks = [row for member in indices for row in range(sum(trained.networks_per_member))[trained.rows(member)]]
-    state = {name: tensor[networks] for name, tensor in trained.state.items()}
-    probabilities = np.empty((len(networks), len(train) + more, train.classes), dtype=np.float16)
+    state = {
+        name: torch.cat([tensor[trained.rows(member)] for member in indices]) for name, tensor in trained.state.items()
+    }
+    probabilities = np.empty((len(next(iter(state.values()))), len(train) + more, train.classes), dtype=np.float16)
     predictions(task, state, train.inputs, out=probabilities[:, : len(train)])
     if unseen is not None:
         predictions(task, state, unseen.inputs, out=probabilities[:, len(train) :])
-    return sums | {
+    records = sums | {
         "rows": np.concatenate([part.rows for part in parts]),
         "labels": np.concatenate([part.labels for part in parts]),
         "probabilities": probabilities,  # (M, N, C)
     }
+    if held_out and not trained.curves.diverged[list(held_out)].any():
+        records["out_of_fold"] = _out_of_fold(task, trained, held_out, unseen)
+    return records
+
+
+def _out_of_fold(
+    task: Task, trained: Trained, held_out: Mapping[int, NDArray[np.bool_]], unseen: LabelledData | None
+) -> NDArray[np.float16]:
+    """Return the probabilities of each sample under networks not trained on it, means over a member's networks, (N, C).
+
+    Samples that no member was trained on are divided among the members, so that all predictions are of one kind.
+    """
+    samples, more = len(task.train), 0 if unseen is None else len(unseen)
+    found = np.empty((samples + more, task.train.classes), dtype=np.float16)
+    for turn, (member, mask) in enumerate(held_out.items()):
+        state = {name: tensor[trained.rows(member)] for name, tensor in trained.state.items()}
+        own = np.flatnonzero(mask)
+        found[own] = predictions(task, state, task.train.inputs[own])[..., : found.shape[1]].mean(axis=0)
+        if unseen is not None:
+            turns = np.arange(turn, more, len(held_out))
+            found[samples + turns] = predictions(task, state, unseen.inputs[turns])[..., : found.shape[1]].mean(axis=0)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,14 +114,22 @@ class Evidence:
         Args:
             records: `seen`, (S, N) epochs of each interval in which the sample was in a batch; `kept`, (N,) times a
                 network was trained on it; `loss`, (S, N) its losses, summed over the networks and the epochs of an
-                interval; `labels`, (N,); `probabilities`, (M, N, C).
+                interval; `labels`, (N,); `probabilities`, (M, N, C). With `out_of_fold`, (N, C), probabilities of
+                networks not trained on the sample, only these and the labels are used.
         """
+        labels = np.asarray(records["labels"], dtype=np.int64)
+        if "out_of_fold" in records:
+            return cls(labels, records["out_of_fold"][None], np.zeros(len(labels)), np.empty((0, len(labels))))
         probabilities = records["probabilities"]
         times = len(probabilities) * np.asarray(records["seen"], dtype=np.float64)  # (S, N)
         total = times.sum(axis=0)  # (N,)
         mean = np.divide(records["loss"], times, out=np.full(times.shape, np.nan), where=times > 0)
         share = np.divide(records["kept"], total, out=np.zeros(total.shape), where=total > 0)
-        return cls(np.asarray(records["labels"], dtype=np.int64), probabilities, share, mean)
+        return cls(labels, probabilities, share, mean)
+
+    def without_losses(self) -> Evidence:
+        """Return the evidence without the losses, for methods whose losses are not those of the given labels."""
+        return replace(self, loss=np.full_like(self.loss, np.nan))
 
     @property
     def classes(self) -> int:

@@ -1,79 +1,98 @@
-"""Which labels are probably wrong, estimated from the dynamics of a training. Pure: arrays in, arrays out.
+"""Which labels are probably wrong. Pure: arrays in, arrays out.
 
 Notation and shapes:
     N samples, C classes, M networks, S epoch intervals
     y_i            given label
     z_i            true class, unknown
-    ℓ_is           mean cross-entropy of y_i under the networks, in interval s
-    κ_i            share of the times sample i was in a batch that a network was trained on it
-    p_ij   (N, C)  probabilities of the trained networks, mean of the M of them
-    b_ij   (N, C)  belief that z_i = j, from the training
+    p_ij   (N, C)  probabilities of the networks, mean of the M of them
+    κ_i            share of the times sample i was in a batch that a network was trained on it; 0 for held-out samples
+    b_ij   (N, C)  belief that z_i = j, calibrated
     T_jk   (C, C)  probability that a sample of class j was given the label k
     r_ij   (N, C)  posterior probability that z_i = j
-    τ              temperature: calibrated beliefs are b^(1/τ)
 
-The belief in the given label pools the odds over the whole training, because at its end the networks have memorised
-many wrong labels. The rest is distributed among the other classes as by the trained networks:
+Networks are over- or underconfident and favour frequent classes, so their probabilities are calibrated by a temperature
+τ and a bias β_j of each class. A small share γ of the inputs is classified wrongly without a sign of it:
 
-    λ_i = mean over s of ln(q_is / (1 − q_is)), q_is = e^(−ℓ_is);   b_iy = 1/(1 + e^(−λ_i));   b_ij ∝ p_ij for j ≠ y_i
+    b_ij = (1 − γ) softmax_j(ln p_ij / τ + β_j) + γ π_j,   γ = `UNNOTICED_ERRORS` · U
 
-Networks are over- or underconfident, so b is replaced by b^(1/τ), rows normalised. Given τ, two equations in the two
-unknowns r and T are iterated to a fixed point:
+where π is the mean of the softmax over the samples, and U, the mean of 1 − its largest entry, is the share of inputs
+whose class is unknown. If no network was trained on a sample, its given label is independent evidence:
 
     r_ij ∝ b_ij · T_jy^(1 − κ_i)                     Bayes' rule, y = y_i
     T_jk ∝ 1[j = k] + Σ over i with y_i = k of r_ij  counts of class j among the samples labelled k
+    τ, β   maximise Σ_i ln Σ_j b_ij T_jy − (ln τ)²/2 − Σ_j β_j²/2
 
-For samples that no network was trained on (κ = 0) this is expectation maximisation: the belief depends on the input
-alone, and the given label is independent evidence, as reliable as T states. For samples that every network was trained
-on each time (κ = 1) the belief already contains this evidence, and it must not count twice. Between the two it counts
-in part. The indicator adds one correctly labelled pseudo-sample per class. It determines T for classes that no sample
-is believed to belong to, and is negligible against real counts.
+For κ = 0 this is maximum likelihood of the given labels, up to weak priors, and consistent if the calibrated networks
+are right. The indicator adds one correctly labelled pseudo-sample per class. Where networks were trained on the label,
+the belief already contains it, and it must not count twice: it counts with 1 − κ_i. For such samples the belief in the
+given label pools the odds over the whole training, because at its end the networks have memorised many wrong labels;
+the rest is distributed among the other classes as by the trained networks. With ℓ_is the mean cross-entropy of y_i in
+interval s:
 
-τ maximises the likelihood of the given labels, Σ_i ln Σ_j b_ij T_jy. Where κ = 0 this estimate is consistent, as are
-those of r and T. Where networks were trained on the labels, it is biased towards overconfidence. For networks as they
-come out of a training this bias costs less than beliefs whose scale is off by a factor, which τ corrects.
+    λ_i = mean over s of ln(q_is / (1 − q_is)), q_is = e^(−ℓ_is);   p_iy := 1/(1 + e^(−λ_i));   p_ij ∝ p_ij for j ≠ y_i
 
-A label is an issue if it is more likely wrong than correct. The posterior is a probability, so the threshold is 1/2.
+These probabilities are less reliable than those of networks that were not trained on the label.
 
-There is one exception. Where most samples with the label k are believed to belong to one other class, either most of
-these labels are wrong or, far more often, the networks have not learnt the class: they were trained for too few epochs,
-or converged to a wrong class under noise that confuses two classes. Beliefs about labels k are then unreliable. The
-quality r becomes (1 + r)/2, which keeps the order of these labels but makes none of them an issue.
+Everything follows from one posterior: the quality of a label is r_iy, the suggested label is its largest entry, and a
+label is an issue if another one is more probable. In two cases labels are ranked but none is an issue:
+- Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`) cannot distinguish a
+  wrong label from a hard sample.
+- Where most samples with the label k are believed to belong to one other class, either most of these labels are wrong
+  or, far more often, the networks have not learnt the class.
+
+A disagreement of label and networks means a wrong label or a wrong prediction. How many there are of each is known up
+to the calibration, whose error moves a part of U from one to the other. The intervals therefore are
+
+    estimate ± √((1.645 · standard error)² + (`CALIBRATION_ERROR` · U)²)
+
+and for weak networks the interval of the noise rate reaches from 0 to at least the share of disagreements. The constants were chosen with `benchmarks/audit_intervals.py`, on data sets other than those it reports.
 
 With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
 each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
-label that occur. The number of iterations is small, too: T has more entries than there are samples, and most of them
-remain what they were at the start. With up to `MAX_CLASSES_IN_FULL` classes, all are candidates.
+label that occur. With up to `MAX_CLASSES_IN_FULL` classes, all are candidates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, softmax
 
 from s2e.audit.evidence import Evidence
-from s2e.errors import InvalidInput
+from s2e.audit.fixed_points import fixed_point
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Values = NDArray[np.floating[Any]]
     Labels = NDArray[np.int64]
 
 THRESHOLD = 0.5
-"""Labels of lower quality are issues."""
+"""Labels of lower quality are issues; another one is then more probable."""
+
+UNNOTICED_ERRORS = 0.1
+"""γ/U: wrong predictions that the networks are sure of, as a share of the inputs whose class is unknown."""
+
+CALIBRATION_ERROR = 0.6
+"""Half the width of an interval due to calibration, as a share of the inputs whose class is unknown."""
+
+ERROR_OF_ENTRIES = 2.5
+"""Multiple of `CALIBRATION_ERROR` for single entries of T: errors of the entries of a row cancel in its sum."""
+
+LEAST_SKILL = 0.5
+"""Skill, from 0 for a guess of the most frequent class to 1 for certainty, below which no label is an issue."""
+
+SIGNIFICANCE = 1.645
+"""Standard errors to either side of an estimate within which the truth lies in 90% of the cases."""
 
 _LEAST_LOSS = float(np.finfo(np.float32).eps)
 """Smallest loss: networks compute in float32, where a probability closer than this to 1 rounds to 1."""
 
-_TOLERANCE = 1e-6
-"""The iteration ends when no entry of T changes by more; the statistical error of T is far larger."""
-
-_MAX_ITERATIONS = 1000
+_LEAST_PROBABILITY = 1e-6
+"""Smaller probabilities count as this one: records have half precision."""
 
 MAX_CLASSES_IN_FULL = 128
 """Largest number of classes of which all are candidates of every sample."""
@@ -84,14 +103,46 @@ CANDIDATES_OF_MANY, ITERATIONS_OF_MANY = 32, 30
 MAX_TRANSITION_CLASSES = 2000
 """Largest number of classes for which the transition matrix is returned, 32 MB."""
 
+_ITERATIONS = 200
+_TOLERANCE = 1e-5
+"""The iteration ends when no parameter changes by more; its statistical error is far larger."""
+
+_LARGE, _TOLERANCE_OF_LARGE = 2**18, 1e-3
+"""Beliefs of more samples times candidates are computed in single precision, with this tolerance."""
+
 _ROUNDING = 1e-9
 """Relative difference up to which two sums over many samples count as equal."""
 
 _CHUNK = 2**24
 """Numbers of an (N, C) array that are computed at a time."""
 
-_TEMPERATURES = (1 / 32, 8.0)
-"""Bounds of τ: at the lower one odds of 1.25 become 1000, at the upper one odds of 1000 become 2.4."""
+_LOG_SCALES = (-3.5, 3.5)
+"""Bounds of −ln τ: τ from 1/33 to 33."""
+
+_LEAST_ROOT = 1e-6
+"""Smallest root of an entry of T within the iteration."""
+
+_LONGEST_STEP, _DAMPING = 0.5, 0.7
+"""Bound of a step of ln τ, and the share of Newton's step of β: the curvature between classes is left out."""
+
+_MEMORY = 6
+"""Steps that the iteration combines."""
+
+WEAK = (
+    "the networks are too weak to distinguish wrong labels from samples that are hard to classify: labels are ranked, "
+    "but none is flagged"
+)
+TRAINED_ON = (
+    "estimated from networks that were trained on these labels: probabilities may be too certain; train with folds for "
+    "better ones"
+)
+
+
+class Interval(NamedTuple):
+    """An interval that holds the truth in about 90% of the cases."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,63 +151,113 @@ class LabelAudit:
 
     Attributes:
         quality: (N,) probability that the given label is correct.
-        suggested: (N,) the given label, or, for an issue, the most probable other one.
-        probability: (N,) probability that the suggested label is correct; may be below 1/2 for an issue.
-        threshold: labels whose quality is below it are issues.
-        issues: (N,) bool, labels that are more likely wrong than correct.
+        suggested: (N,) the most probable label; the given one where it is as probable as any other.
+        confidence: (N,) probability that the suggested label is correct.
+        threshold: labels whose quality is below it may be issues.
+        issues: (N,) bool, labels that are probably wrong: another one is more probable.
         noise_rate: estimated share of wrong labels, among those of classes that are not doubtful.
+        noise_rate_interval: interval of the share of wrong labels.
         transition: (C, C) estimated probability that a sample of class j (row) was given the label k (column); empty,
             (0, 0), with more than `MAX_TRANSITION_CLASSES` classes.
+        transition_interval: (2, C, C), lower and upper ends for each entry; empty likewise.
         doubtful: (C,) bool, classes that the networks probably have not learnt: samples with this label are more often
             believed to belong to one certain other class. None of these labels is an issue.
         temperature: τ; below 1 the networks were underconfident, above 1 overconfident.
+        bias: (C,) β; positive for classes that the networks predict too rarely.
+        accuracy: estimated share of correct predictions of the networks on inputs they were not trained on; NaN if they
+            were trained on some of these samples.
+        accuracy_interval: its interval.
+        skill: from 0 for networks that guess the most frequent class to 1 for networks that are certain.
+        message: one line about the reliability of the audit; empty if there is nothing to say.
     """
 
     quality: Floats
     suggested: Labels
-    probability: Floats
+    confidence: Floats
     threshold: float
     issues: NDArray[np.bool_]
     noise_rate: float
+    noise_rate_interval: Interval
     transition: Floats
+    transition_interval: Floats
     doubtful: NDArray[np.bool_]
     temperature: float
+    bias: Floats
+    accuracy: float
+    accuracy_interval: Interval
+    skill: float
+    message: str
 
 
-def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit:
-    """Estimate which labels are wrong.
-
-    Args:
-        evidence: the records of a training.
-        temperature: τ; 1 leaves the beliefs unchanged, None estimates it.
-    """
-    if temperature is not None and not 0 < temperature < np.inf:
-        raise InvalidInput(f"`temperature` must be positive and finite, but got {temperature}.")
-    labels = evidence.labels
-    beliefs = _Beliefs.of(evidence)
-    if temperature is None:
-        temperature = _most_likely_temperature(beliefs, evidence.kept)
-    belief = _tempered(beliefs.belief, temperature)
-    posterior, joint = _posterior(belief, beliefs.pairs, evidence.kept)
-    doubtful = beliefs.pairs.is_confused(joint)  # (C,)
-    excluded = doubtful[labels]  # (N,)
-    of_given = (posterior * beliefs.is_given).sum(axis=1)
-    counted = of_given if excluded.all() else of_given[~excluded]
-    quality = np.where(excluded, (1 + of_given) / 2, of_given)
-    issues = quality < THRESHOLD
-    other = np.where(beliefs.is_given, -1.0, posterior).argmax(axis=1)[:, None]  # (N, 1)
-    suggested = np.where(issues, np.take_along_axis(beliefs.candidates, other, axis=1)[:, 0], labels)
+def audit(evidence: Evidence) -> LabelAudit:
+    """Estimate which labels are wrong."""
+    labels, samples = evidence.labels, np.arange(len(evidence.labels))
+    candidates = _Candidates.of(evidence)
+    parameters = _most_likely(candidates, evidence.kept)
+    state = _expectation(candidates, parameters, 1 - evidence.kept)
+    posterior, pairs = state.posterior.astype(np.float64, copy=False), candidates.pairs
+    quality = posterior[samples, candidates.given]
+    best = posterior.argmax(axis=1)
+    best = np.where(posterior[samples, best] > quality, best, candidates.given)
+    suggested = candidates.classes[samples, best]
+    joint = pairs.counts(posterior)
+    doubtful = pairs.is_confused(joint)  # (C,)
+    unknown = 1 - state.belief.max(axis=1).astype(np.float64)  # (N,), its mean is U
+    most_frequent = pairs.by_class(state.belief).max() / len(labels)
+    skill = float(1 - unknown.mean() / max(1 - most_frequent, _ROUNDING))
+    trained_on = bool(evidence.kept.any())
+    weak = skill < LEAST_SKILL and not trained_on
+    excluded = doubtful[labels]
+    wrong = (1 - quality) if excluded.all() else (1 - quality)[~excluded]
+    noise_rate, undecided = float(wrong.mean()), float(unknown.mean())
+    predicted = candidates.log_belief.argmax(axis=1)
+    interval = _interval(noise_rate, len(labels), undecided, float(excluded.mean()))
+    if weak:  # all disagreements may be due to wrong labels, or none
+        interval = Interval(0.0, max(interval.high, float((predicted != candidates.given).mean())))
+    accuracy = float("nan") if trained_on else float(posterior[samples, predicted].mean())
     return LabelAudit(
         quality=quality,
         suggested=suggested,
-        probability=np.where(issues, np.take_along_axis(posterior, other, axis=1)[:, 0], of_given),
+        confidence=posterior[samples, best],
         threshold=THRESHOLD,
-        issues=issues,
-        noise_rate=float(1 - counted.mean()),
-        transition=beliefs.pairs.matrix(joint),
+        issues=(suggested != labels) & ~excluded & (not weak),
+        noise_rate=noise_rate,
+        noise_rate_interval=interval,
+        transition=pairs.matrix(joint),
+        transition_interval=_transition_interval(pairs, joint, pairs.counts(state.belief * unknown[:, None])),
         doubtful=doubtful,
-        temperature=temperature,
+        temperature=float(np.exp(-parameters.log_scale)),
+        bias=parameters.bias,
+        accuracy=accuracy,
+        accuracy_interval=_interval(accuracy, len(labels), undecided),
+        skill=skill,
+        message=TRAINED_ON if trained_on else WEAK if weak else "",
     )
+
+
+def _interval(estimate: float, samples: int, undecided: float, doubtful: float = 0.0) -> Interval:
+    """Return the interval of a share among N samples; `doubtful` is the share of labels that it does not count."""
+    error = SIGNIFICANCE * np.sqrt(max(estimate * (1 - estimate), 1 / samples) / samples)
+    half = np.hypot(error, CALIBRATION_ERROR * undecided) + doubtful
+    return Interval(*(float(end) for end in np.clip([estimate - half, estimate + half], 0, 1)))
+
+
+def _transition_interval(pairs: _Pairs, joint: Floats, undecided: Floats) -> Floats:
+    """Return the intervals of the entries of T, (2, C, C), from expected and undecided numbers of samples, (Q,)."""
+    if pairs.classes > MAX_TRANSITION_CLASSES:
+        return np.zeros((2, 0, 0))
+    estimate, mass = pairs.matrix(joint), np.zeros((pairs.classes, pairs.classes))
+    mass[pairs.row, pairs.column] = undecided
+    size = 1 + np.bincount(pairs.row, joint, pairs.classes)[:, None]  # (C, 1)
+    # A wrong prediction may add to any entry of its row, and in the row the diagonal is the rest.
+    diagonal = np.eye(pairs.classes, dtype=bool)
+    share = np.where(diagonal, mass.sum(axis=1, keepdims=True), mass) / size
+    error = SIGNIFICANCE * np.sqrt(np.maximum(estimate * (1 - estimate), 1 / size) / size)
+    half = np.hypot(error, CALIBRATION_ERROR * np.where(diagonal, 1, ERROR_OF_ENTRIES) * share)
+    return np.clip(np.stack([estimate - half, estimate + half]), 0, 1)
+
+
+# --------------------------------------------------------------------------------------------------- candidate classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,22 +267,36 @@ class _Pairs:
     Attributes:
         row, column: (Q,) j and k.
         index: (N, L) pair of each candidate.
+        candidates: (N, L) class of each candidate.
         classes: C.
     """
 
     row: Labels
     column: Labels
     index: Labels
+    candidates: Labels
     classes: int
 
     @classmethod
     def of(cls, candidates: Labels, labels: Labels, classes: int) -> _Pairs:
         keys, index = np.unique(candidates * classes + labels[:, None], return_inverse=True)
-        return cls(keys // classes, keys % classes, index.reshape(candidates.shape), classes)
+        return cls(keys // classes, keys % classes, index.reshape(candidates.shape), candidates, classes)
 
-    def counts(self, posterior: Floats) -> Floats:
-        """Return the expected number of samples of class j with the label k, (Q,)."""
-        return np.bincount(self.index.ravel(), posterior.ravel(), len(self.row)).astype(np.float64, copy=False)
+    def counts(self, values: Values) -> Floats:
+        """Return the sum of values (N, L) for each pair, (Q,)."""
+        return np.bincount(self.index.ravel(), values.ravel(), len(self.row)).astype(np.float64, copy=False)
+
+    def by_class(self, values: Values) -> Floats:
+        """Return the sum of values (N, L) for each class, (C,)."""
+        return np.bincount(self.candidates.ravel(), values.ravel(), self.classes).astype(np.float64, copy=False)
+
+    def of_samples(self, values: Values) -> Values:
+        """Return the values (Q,) of each sample's candidates, (N, L)."""
+        return np.asarray(values[self.index])
+
+    def of_classes(self, values: Values) -> Values:
+        """Return the values (C,) of each sample's candidates, (N, L) or a shape that broadcasts to it."""
+        return np.asarray(values[self.candidates])
 
     def transition(self, joint: Floats) -> Floats:
         """Return T, (Q,), from expected counts and one correctly labelled pseudo-sample of each class."""
@@ -205,33 +320,76 @@ class _Pairs:
         return np.asarray(largest > (1 + _ROUNDING) * own)
 
 
+class _AllPairs(_Pairs):
+    """All pairs of C classes and C labels, for samples of which all classes are candidates; `index` is their label."""
+
+    @classmethod
+    def of(cls, candidates: Labels, labels: Labels, classes: int) -> _AllPairs:
+        pair = np.arange(classes**2)
+        return cls(pair // classes, pair % classes, labels, candidates, classes)
+
+    @cached_property
+    def _by_label(self) -> tuple[Labels, Labels, Labels]:
+        """The samples ordered by label, the labels that occur, and the first sample of each."""
+        order = np.argsort(self.index, kind="stable")
+        return order, *np.unique(self.index[order], return_index=True)
+
+    def counts(self, values: Values) -> Floats:
+        """Return the sum of values (N, C) for each pair, (Q,)."""
+        order, present, first = self._by_label
+        sums = np.zeros((self.classes, self.classes))  # (labels, classes)
+        sums[present] = np.add.reduceat(values[order], first, axis=0, dtype=np.float64)
+        return sums.T.ravel()
+
+    def by_class(self, values: Values) -> Floats:
+        """Return the sum of values (N, C) for each class, (C,)."""
+        return np.asarray(values.sum(axis=0, dtype=np.float64))
+
+    def of_samples(self, values: Values) -> Values:
+        """Return the values (Q,) of each sample's candidates, (N, C)."""
+        return np.asarray(np.ascontiguousarray(values.reshape(self.classes, -1).T)[self.index])
+
+    def of_classes(self, values: Values) -> Values:
+        """Return the values (C,) of each sample's candidates, (1, C)."""
+        return values[None]
+
+
 @dataclass(frozen=True, eq=False)
-class _Beliefs:
-    """Beliefs of all samples.
+class _Candidates:
+    """Candidates of all samples.
 
     Attributes:
-        candidates: (N, L) classes, increasing, among them the given label.
-        belief: (N, L) b, rows sum to 1.
-        is_given: (N, L) whether the candidate is the given label.
+        classes: (N, L) classes, increasing, among them the given label.
+        given: (N,) position of the given label among them.
+        log_belief: (N, L) ln p, rows centred.
         pairs: the pairs of a candidate and the given label.
     """
 
-    candidates: Labels
-    belief: Floats
-    is_given: NDArray[np.bool_]
+    classes: Labels
+    given: Labels
+    log_belief: Values
     pairs: _Pairs
 
     @classmethod
-    def of(cls, evidence: Evidence) -> _Beliefs:
+    def of(cls, evidence: Evidence) -> _Candidates:
         rows = max(1, _CHUNK // evidence.classes)
         chunks = [slice(first, first + rows) for first in range(0, len(evidence.labels), rows)]
-        parts = [_candidates(_belief(evidence, chunk), evidence.labels[chunk]) for chunk in chunks]
-        candidates, belief = (np.concatenate(each) for each in zip(*parts, strict=True))
-        pairs = _Pairs.of(candidates, evidence.labels, evidence.classes)
-        return cls(candidates, belief, candidates == evidence.labels[:, None], pairs)
+        parts = [_chosen(_belief(evidence, chunk), evidence.labels[chunk]) for chunk in chunks]
+        classes, belief = (np.concatenate(each) for each in zip(*parts, strict=True))
+        log_belief = np.log(np.maximum(belief, _LEAST_PROBABILITY))
+        log_belief -= log_belief.mean(axis=1, keepdims=True)
+        kind = _AllPairs if evidence.classes <= MAX_CLASSES_IN_FULL else _Pairs
+        pairs = kind.of(classes, evidence.labels, evidence.classes)
+        given = (classes == evidence.labels[:, None]).argmax(axis=1)
+        return cls(classes, given, log_belief.astype(np.float32 if belief.size > _LARGE else np.float64), pairs)
+
+    @property
+    def large(self) -> bool:
+        """Whether beliefs are computed in single precision."""
+        return self.log_belief.dtype == np.float32
 
 
-def _candidates(belief: Floats, labels: Labels) -> tuple[Labels, Floats]:
+def _chosen(belief: Floats, labels: Labels) -> tuple[Labels, Floats]:
     """Return the candidates of samples and the beliefs in them, (n, L) each, from beliefs (n, C)."""
     samples, classes = belief.shape
     if classes <= MAX_CLASSES_IN_FULL:
@@ -244,67 +402,132 @@ def _candidates(belief: Floats, labels: Labels) -> tuple[Labels, Floats]:
 
 
 def _belief(evidence: Evidence, rows: slice) -> Floats:
-    """Return b of some samples, (n, C), rows sum to 1."""
+    """Return the probabilities of some samples before calibration, (n, C), rows sum to 1."""
     labels = evidence.labels[rows]
     each = np.arange(len(labels))
     final = evidence.probabilities[:, rows].mean(axis=0, dtype=np.float64)  # (n, C)
     final /= final.sum(axis=1, keepdims=True)
-    odds = _pooled_log_odds(evidence.loss[:, rows], final[each, labels])  # (n,)
-    final[each, labels] = 0.0
-    rest = final.sum(axis=1, keepdims=True)  # (n, 1)
-    shares = np.divide(final, rest, out=np.full(final.shape, 1 / (evidence.classes - 1)), where=rest > 0)
-    belief = expit(-odds)[:, None] * shares
-    belief[each, labels] = expit(odds)
-    return np.asarray(belief)
+    loss = evidence.loss[:, rows]
+    known = ~np.isnan(loss).all(axis=0)  # (n,)
+    if not known.any():
+        return np.asarray(final)
+    odds = _pooled_log_odds(loss[:, known])  # (k,)
+    belief, of_known = final.copy(), np.flatnonzero(known)
+    belief[each, labels] = 0.0
+    rest = belief.sum(axis=1, keepdims=True)  # (n, 1)
+    shares = np.divide(belief, rest, out=np.full(belief.shape, 1 / (evidence.classes - 1)), where=rest > 0)
+    pooled = (1 / (1 + np.exp(odds)))[:, None] * shares[of_known]
+    pooled[np.arange(len(of_known)), labels[of_known]] = 1 / (1 + np.exp(-odds))
+    final[of_known] = pooled
+    return np.asarray(final)
 
 
-def _pooled_log_odds(loss: Floats, final: Floats) -> Floats:
+def _pooled_log_odds(loss: Floats) -> Floats:
     """Return λ, (N,): the mean of ln(q/(1 − q)) = −ℓ − ln(1 − e^(−ℓ)) over the intervals with a loss.
 
     Args:
-        loss: (S, N) ℓ, NaN where the sample was in no batch.
-        final: (N,) probability of the given label after the training, for samples without any loss.
+        loss: (S, N) ℓ, NaN where the sample was in no batch, but not for all of its intervals.
     """
-    unseen = np.isnan(loss).all(axis=0)  # (N,)
-    with np.errstate(divide="ignore"):
-        final_loss = np.where(unseen, -np.log(final), np.nan)
-    losses = np.concatenate([loss, final_loss[None]])  # (S + 1, N)
-    known = ~np.isnan(losses)
-    losses = np.maximum(losses, _LEAST_LOSS)
+    known = ~np.isnan(loss)
+    losses = np.clip(loss, _LEAST_LOSS, 700.0)
     odds = -losses - np.log(-np.expm1(-losses))
     return np.asarray(np.where(known, odds, 0.0).sum(axis=0) / known.sum(axis=0))
 
 
-def _tempered(belief: Floats, temperature: float) -> Floats:
-    """Return b^(1/τ), (N, L), rows normalised."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(softmax(np.log(belief) / temperature, axis=1))
+# ---------------------------------------------------------------------------------------- expectation maximisation
 
 
-def _most_likely_temperature(beliefs: _Beliefs, kept: Floats) -> float:
-    """Return the τ that maximises Σ_i ln Σ_j b_ij T_jy, where T depends on τ; optimised on a logarithmic scale."""
-    pairs = beliefs.pairs
+class _Parameters(NamedTuple):
+    """What is estimated."""
 
-    def negative_log_likelihood(log_temperature: float) -> float:
-        tempered = _tempered(beliefs.belief, float(np.exp(log_temperature)))
-        _, joint = _posterior(tempered, pairs, kept)
-        return float(-np.log((tempered * pairs.transition(joint)[pairs.index]).sum(axis=1)).sum())
-
-    bounds = np.log(_TEMPERATURES)
-    found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.01})
-    return float(np.exp(found.x))
+    log_scale: float  # −ln τ
+    bias: Floats  # (C,) β, sum 0
+    transition: Floats  # (Q,) T of the pairs
 
 
-def _posterior(belief: Floats, pairs: _Pairs, kept: Floats) -> tuple[Floats, Floats]:
-    """Return r, (N, L), and the expected number of samples of each pair of a class and a label, (Q,)."""
-    weight = (1 - kept)[:, None]  # (N, 1), of the given label as independent evidence
-    # Half the labels are correct, half are drawn from all classes.
-    transition = ((pairs.row == pairs.column) + 1 / pairs.classes) / 2
-    for _ in range(_MAX_ITERATIONS if pairs.classes <= MAX_CLASSES_IN_FULL else ITERATIONS_OF_MANY):
-        posterior = belief * transition[pairs.index] ** weight
+class _State(NamedTuple):
+    """Beliefs and posterior for given parameters."""
+
+    softmax: Values  # (N, L)
+    belief: Values  # (N, L) b
+    posterior: Values  # (N, L) r
+    noticed: Values  # (N, L) the part of r that is not due to unnoticed errors
+    objective: float  # that τ, β and T maximise
+
+
+def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
+    """Return the parameters that solve all equations; the iteration starts from half the labels being correct."""
+    pairs, weight = candidates.pairs, 1 - kept
+    many = not isinstance(pairs, _AllPairs)
+
+    def step(point: Floats) -> tuple[Floats, float]:
+        parameters = _unpacked(point, pairs)
+        state = _expectation(candidates, parameters, weight)
+        return _packed(_maximisation(candidates, parameters, state)), state.objective
+
+    half = ((pairs.row == pairs.column) + 1 / pairs.classes) / 2
+    found = fixed_point(
+        step,
+        _packed(_Parameters(0.0, np.zeros(pairs.classes), half)),
+        memory=0 if many or (weight < 1).any() else _MEMORY,
+        iterations=ITERATIONS_OF_MANY if many else _ITERATIONS,
+        tolerance=_TOLERANCE_OF_LARGE if candidates.large else _TOLERANCE,
+    )
+    return _unpacked(found, pairs)
+
+
+def _packed(parameters: _Parameters) -> Floats:
+    """Return parameters as one vector, (1 + C + Q,); roots of T, whose sampling errors are alike."""
+    return np.concatenate([[parameters.log_scale], parameters.bias, np.sqrt(parameters.transition)])
+
+
+def _unpacked(point: Floats, pairs: _Pairs) -> _Parameters:
+    """Return the parameters of any vector: τ within its bounds, rows of T positive with the sum 1."""
+    bias = point[1 : 1 + pairs.classes]
+    transition = np.maximum(point[1 + pairs.classes :], _LEAST_ROOT) ** 2
+    total = np.bincount(pairs.row, transition, pairs.classes)
+    scale = float(np.clip(point[0], *_LOG_SCALES))
+    return _Parameters(scale, bias - bias.mean(), transition / np.maximum(total, _ROUNDING)[pairs.row])
+
+
+def _expectation(candidates: _Candidates, parameters: _Parameters, weight: Floats) -> _State:
+    """Return the state; `weight`, (N,), is that of the given label, 1 − κ."""
+    kind, pairs = candidates.log_belief.dtype.type, candidates.pairs
+    softmax = candidates.log_belief * kind(np.exp(parameters.log_scale))
+    softmax += pairs.of_classes(parameters.bias.astype(kind))
+    softmax -= softmax.max(axis=1, keepdims=True)
+    np.exp(softmax, out=softmax)
+    softmax /= softmax.sum(axis=1, keepdims=True)
+    unnoticed = UNNOTICED_ERRORS * float(1 - softmax.max(axis=1).mean(dtype=np.float64))  # γ
+    noticed = softmax * kind(1 - unnoticed)
+    belief = noticed + pairs.of_classes((unnoticed / len(softmax) * pairs.by_class(softmax)).astype(kind))
+    of_labels = pairs.of_samples(parameters.transition.astype(kind))  # (N, L) T_jy
+    noticed *= of_labels
+    posterior = belief * of_labels
+    total = posterior.sum(axis=1, keepdims=True)
+    noticed /= total
+    if (weight < 1).any():
+        posterior = belief * of_labels ** weight.astype(kind)[:, None]
         posterior /= posterior.sum(axis=1, keepdims=True)
-        joint = pairs.counts(posterior)
-        before, transition = transition, pairs.transition(joint)
-        if np.abs(transition - before).max() < _TOLERANCE:
-            break
-    return posterior, joint
+    else:
+        posterior /= total
+    likelihood = float(np.log(total).sum(dtype=np.float64))
+    correct = parameters.transition[pairs.row == pairs.column]  # of the pseudo-samples
+    prior = np.log(correct).sum() - (parameters.log_scale**2 + (parameters.bias**2).sum()) / 2
+    return _State(softmax, belief, posterior, noticed, likelihood + float(prior))
+
+
+def _maximisation(candidates: _Candidates, parameters: _Parameters, state: _State) -> _Parameters:
+    """Return better parameters: T from expected counts, τ and β by one Newton step each, of bounded length."""
+    pairs, logs = candidates.pairs, candidates.log_belief
+    softmax, scale = state.softmax, np.exp(parameters.log_scale)
+    joint = pairs.counts(state.posterior)
+    residual = state.noticed - state.noticed.sum(axis=1, keepdims=True) * softmax  # (N, L)
+    slope = scale * float(np.einsum("ij,ij->", residual, logs)) - parameters.log_scale
+    mean = np.einsum("ij,ij->i", softmax, logs).astype(np.float64)
+    variance = float(np.einsum("ij,ij,ij->", softmax, logs, logs)) - float((mean**2).sum())
+    log_scale = parameters.log_scale + np.clip(slope / (scale**2 * variance + 1), -_LONGEST_STEP, _LONGEST_STEP)
+    slopes = pairs.by_class(residual) - parameters.bias
+    curvatures = pairs.by_class(softmax * (1 - softmax)) + 1
+    bias = parameters.bias + _DAMPING * np.clip(slopes / curvatures, -1, 1)
+    return _Parameters(float(np.clip(log_scale, *_LOG_SCALES)), bias - bias.mean(), pairs.transition(joint))

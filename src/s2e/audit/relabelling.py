@@ -4,8 +4,8 @@ Agreement with noisy labels ranks two classifiers correctly if the noise is symm
 share ρ of wrong labels among two classes, a difference of δ in accuracy shows as (1 − 2ρ) δ, while its standard error
 stays the same. Therefore a population of Co-teaching pairs is trained first, with noise rates from low to high. For
 every held-out sample, their predictions and the given label are two independent pieces of evidence. An audit of all
-samples combines them, and a label that is probably wrong is replaced by the most probable other one. Pairs whose
-training diverged are left out.
+samples combines them, and the most probable label replaces the given one, except for labels of doubtful classes. Pairs
+whose training diverged are left out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def relabelled_validation(
     if not usable:
         raise TrainingDiverged(len(members))
     evidence = Evidence.from_records(records_of(task, trained, usable, task.evaluate[VALIDATION]))
-    return audit(evidence).suggested[len(task.train) :]
+    found = audit(evidence)
+    labels = np.where(found.doubtful[evidence.labels], evidence.labels, found.suggested)
+    return labels[len(task.train) :]
 
 
 def with_validation_labels(task: Task, labels: NDArray[np.int64]) -> Task:

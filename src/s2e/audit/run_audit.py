@@ -3,13 +3,13 @@
 | file | content |
 |---|---|
 | label_issues.csv | every sample, also held-out ones with noisy labels: ID, given and suggested label, quality |
-| audit.json | number of issues, estimated noise rate and transition matrix |
+| audit.json | number of issues; estimated noise rate, transition matrix and accuracy, with intervals |
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.audit.evidence import Evidence
+from s2e.audit.label_issues import summary_of
 from s2e.audit.label_model import LabelAudit, audit
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
@@ -50,11 +51,11 @@ class AuditedRun:
         return [
             {
                 "id": self.ids[index],
-                "given": self.class_names[self.labels[index]],
-                "suggested": self.class_names[found.suggested[index]],
-                "probability": float(found.probability[index]),
-                "quality": float(found.quality[index]),
-                "issue": "yes" if found.issues[index] else "no",
+                "given_label": self.class_names[self.labels[index]],
+                "suggested_label": self.class_names[found.suggested[index]],
+                "confidence": float(found.confidence[index]),
+                "label_quality": float(found.quality[index]),
+                "is_label_issue": bool(found.issues[index]),
             }
             for index in np.argsort(found.quality, kind="stable").tolist()
         ]
@@ -64,11 +65,9 @@ class AuditedRun:
         found = self.audit
         return {
             "samples": len(self.ids),
-            "issues": int(found.issues.sum()),
             "threshold": found.threshold,
-            "noise_rate": found.noise_rate,
+            **summary_of(found),
             "class_names": list(self.class_names),
-            "transition": found.transition.tolist(),
             "doubtful_classes": [self.class_names[index] for index in np.flatnonzero(found.doubtful)],
         }
 
@@ -82,8 +81,7 @@ def audit_run(run: Run) -> AuditedRun:
     _check_records(records, run.path / RECORDS)
     evidence = Evidence.from_records(records)
     if all_options(run, read_configuration(run)).get("method") == ForwardCorrection.name:
-        # Its losses are those of the corrected predictions, not of the given labels.
-        evidence = replace(evidence, loss=np.full_like(evidence.loss, np.nan))
+        evidence = evidence.without_losses()  # they are those of the corrected predictions
     rows, class_names = records["rows"], read_classifier(run).class_names
     if len(class_names) != evidence.classes:
         raise UnreadableData(
@@ -106,6 +104,7 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
         "rows": ("i", (samples,)),
         "labels": ("i", (samples,)),
         **({"ids": ("U", (samples,))} if "ids" in records else {}),
+        **({"out_of_fold": ("f", records["probabilities"].shape[1:])} if "out_of_fold" in records else {}),
     }
     for name, (kinds, shape) in expected.items():
         if name not in records:

@@ -86,18 +86,23 @@ def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapp
 
 def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], shown: int) -> list[Table]:
     """The most doubtful labels of a run, and the most frequent wrong labels."""
-    issues = [row for row in rows if row["issue"] == "yes"]
+    issues = [row for row in rows if row["is_label_issue"]]
     found = f"{summary['issues']} of {summary['samples']} labels are probably wrong"
-    estimated = f"{found}; estimated share of wrong labels {_percent(summary['noise_rate'])}"
+    estimated = f"{found}; estimated share of wrong labels {_estimate(summary, 'noise_rate')}"
+    if summary["accuracy"] is not None:
+        estimated += f"\nestimated accuracy of the networks on correct labels {_estimate(summary, 'accuracy')}"
+    if summary["message"]:
+        estimated += f"\n{summary['message']}"
     if summary["doubtful_classes"]:
         names = ", ".join(summary["doubtful_classes"])
         estimated += f"\nprobably not learnt by the networks, so their labels are not audited: {names}"
     doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
     for column in ("row", "given", "suggested"):
         doubtful.add_column(column)
-    doubtful.add_column("probability", justify="right")
+    doubtful.add_column("confidence", justify="right")
     for row in issues[:shown]:
-        doubtful.add_row(*(Text(str(row[name])) for name in ("id", "given", "suggested")), _percent(row["probability"]))
+        texts = (Text(str(row[name])) for name in ("id", "given_label", "suggested_label"))
+        doubtful.add_row(*texts, _percent(row["confidence"]))
     names = summary["class_names"]
     mistakes = [
         (share, names[true], names[given])
@@ -115,7 +120,9 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
 
 
 def _accuracy_header(result: Mapping[str, Any], part: str) -> str:
-    named = {"test": "test accuracy", "valid": f"accuracy on {result['validation']} validation data"}[part]
+    labels = result["validation"]
+    valid = "accuracy on clean validation data" if labels == "clean" else f"agreement with {labels} validation labels"
+    named = {"test": "test accuracy", "valid": valid}[part]
     return f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs"
 
 
@@ -138,7 +145,16 @@ def _seeds(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _caption(result: Mapping[str, Any]) -> str:
     searched = f", {result['search']['trials']} schedules searched" if "search" in result else ""
-    return f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
+    line = f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
+    if "test" in result["samples"] or not result.get("estimated", {}).get("accuracy"):
+        return line
+    return f"estimated accuracy of S2E on correct labels {_estimate(result['estimated'], 'accuracy')}\n{line}"
+
+
+def _estimate(values: Mapping[str, Any], name: str) -> str:
+    """Write an estimate with its interval, as 20.31% (18.90% to 21.72%)."""
+    low, high = values[f"{name}_interval"]
+    return f"{_percent(values[name])} ({_percent(low)} to {_percent(high)})"
 
 
 def _wrong_labels(rate: float | None) -> str:

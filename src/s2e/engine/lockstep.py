@@ -31,7 +31,7 @@ from s2e.errors import first_line
 
 log = logging.getLogger(__name__)
 
-FORMAT = "1"
+FORMAT = "2"
 """Version of the names and shapes of the tensors in a checkpoint."""
 
 NOT_IN_NAME = {"train", "evaluate", "clean", "network", "method", "optimizer", "device"} | {
@@ -253,7 +253,7 @@ class PopulationCheckpoint:
         ]
         for member in members:
             described += [repr((member.seed, member.learning_rate, task.method_of(member), task.optimizer_of(member)))]
-            arrays = (member.schedule, member.labels, member.transition)
+            arrays = (member.schedule, member.labels, member.transition, member.held_out)
             described += ["none" if array is None else array.tobytes() for array in arrays]
         return _digest(described)
 

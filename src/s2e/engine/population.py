@@ -40,6 +40,7 @@ class Samples:
         batches: source of training batches, shared by all members.
         augmentation: changes these batches, if the task has augmentations.
         labels: (P, N) training labels of each member.
+        eligible: (P, N) bool, False for samples that a member holds out; None if there are none.
         clean: correctly labelled samples, if a method trains with them.
         evaluation_sets: data sets on which accuracy is measured, by name.
     """
@@ -47,6 +48,7 @@ class Samples:
     batches: BatchSource
     augmentation: BatchAugmentation | None
     labels: Tensor
+    eligible: Tensor | None
     clean: CleanSamples | None
     evaluation_sets: Mapping[str, EvaluationSet]
 
@@ -56,7 +58,9 @@ class Samples:
         batches = batch_source(torch.from_numpy(task.train.inputs), task.batch_size, task.device, stream=task.stream)
         sets = {name: EvaluationSet.on_device(data, task.device) for name, data in task.evaluate.items()}
         labels = _member_labels(task.train, members).to(task.device)
-        return cls(batches, _batch_augmentation(task), labels, _clean_samples(task, members), sets)
+        eligible = _eligible(members)
+        eligible = None if eligible is None else eligible.to(task.device)
+        return cls(batches, _batch_augmentation(task), labels, eligible, _clean_samples(task, members), sets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +109,13 @@ class Population:
         if task.train.clean_labels is not None:
             correct = samples.labels == torch.from_numpy(task.train.clean_labels).to(task.device)  # (P, N)
         recorder = Recorder(
-            len(members), len(task.train), task.epochs, correct, task.device, collect=task.device.type == "cpu"
+            len(members),
+            len(task.train),
+            task.epochs,
+            correct,
+            task.device,
+            collect=task.device.type == "cpu",
+            eligible=samples.eligible,
         )
         step = _training_step(task, members, networks, optimizer, recorder, samples, task.epochs)
         evaluations = _evaluations(task, networks, samples)
@@ -125,6 +135,7 @@ class Population:
             and self.task.optimizer_of(new) == self.task.optimizer_of(old)
             and new.labels is old.labels
             and new.transition is old.transition
+            and new.held_out is old.held_out
             for new, old in zip(members, self.members, strict=True)
         )
 
@@ -145,7 +156,8 @@ class Population:
         optimizer = self.optimizer.take(network_rows, list(networks.parameters.values()))
         recorder = self.recorder.take(indices.tolist())
         best = None if self.best is None else self.best.take(indices, networks)
-        samples = replace(self.samples, labels=self.samples.labels[indices.tolist()])
+        eligible = None if self.samples.eligible is None else self.samples.eligible[indices.tolist()]
+        samples = replace(self.samples, labels=self.samples.labels[indices.tolist()], eligible=eligible)
         step = _training_step(self.task, members, networks, optimizer, recorder, samples, epochs)
         evaluations, rows = _evaluations(self.task, networks, samples), self.rows[indices]
         return Population(self.task, members, rows, networks, optimizer, recorder, samples, step, evaluations, best)
@@ -233,7 +245,7 @@ def _training_step(
     epochs: int,
 ) -> TrainingStep:
     """Return the step of all members, which will be trained for a number of epochs."""
-    groups = _method_groups(task, members)
+    groups = _method_groups(task, members, samples.eligible)
     clean = samples.clean if any(Need.CLEAN_SAMPLES in group.method.needs for group in groups) else None
     return TrainingStep(
         networks,
@@ -249,8 +261,8 @@ def _training_step(
     )
 
 
-def _method_groups(task: Task, members: Sequence[Member]) -> list[MethodGroup]:
-    """Group adjacent members by method."""
+def _method_groups(task: Task, members: Sequence[Member], eligible: Tensor | None) -> list[MethodGroup]:
+    """Group adjacent members by method; `eligible` is that of all members, (P, N)."""
     groups: list[MethodGroup] = []
     member = network = 0
     for method, adjacent in groupby(members, key=task.method_of):
@@ -258,7 +270,9 @@ def _method_groups(task: Task, members: Sequence[Member]) -> list[MethodGroup]:
         matrices = [one.transition for one in own if one.transition is not None]
         transition = torch.from_numpy(np.stack(matrices)).float().to(task.device) if matrices else None  # (p, C, C)
         next_member, next_network = member + len(own), network + len(own) * method.networks
-        groups.append(MethodGroup(method, slice(member, next_member), slice(network, next_network), transition))
+        holding_out = any(one.held_out is not None for one in own)
+        mask = eligible[member:next_member] if eligible is not None and holding_out else None  # (p, N)
+        groups.append(MethodGroup(method, slice(member, next_member), slice(network, next_network), transition, mask))
         member, network = next_member, next_network
     return groups
 
@@ -285,3 +299,12 @@ def _member_labels(train: LabelledData, members: Sequence[Member]) -> Tensor:
     if all(member.labels is None for member in members):
         return torch.from_numpy(train.labels).expand(len(members), -1)
     return torch.from_numpy(np.stack([train.labels if m.labels is None else m.labels for m in members]))
+
+
+def _eligible(members: Sequence[Member]) -> Tensor | None:
+    """Return which samples each member may be trained on, (P, N); None if no member holds any out."""
+    masks = [member.held_out for member in members]
+    samples = next((len(mask) for mask in masks if mask is not None), None)
+    if samples is None:
+        return None
+    return torch.from_numpy(np.stack([np.ones(samples, dtype=np.bool_) if mask is None else ~mask for mask in masks]))

@@ -92,6 +92,8 @@ class Recorder:
         correct: (P, N) bool, whether a given label is correct; None if unknown.
         device: device of the training.
         collect: add the steps of an epoch together at its end, not one by one.
+        eligible: (P, N) bool, False for samples that a member holds out, which its curves do not count; None if there
+            are none.
     """
 
     def __init__(
@@ -103,13 +105,14 @@ class Recorder:
         device: torch.device,
         *,
         collect: bool = False,
+        eligible: Tensor | None = None,
     ) -> None:
         self._intervals = min(EPOCH_INTERVALS, epochs)
         self._samples, self._epochs = samples, epochs
         self._steps, self._order = 0, torch.empty(0, dtype=torch.int64)  # of this epoch
         self._collect = collect
         self._collected: CollectedSteps | None = None
-        self._correct = correct
+        self._correct, self._eligible = correct, eligible
         self._finite = torch.ones(members, dtype=torch.bool, device=device)
         # Of this epoch, means over networks: loss, samples predicted as labelled, samples kept, label precision, steps
         # with at least one sample kept.
@@ -124,7 +127,16 @@ class Recorder:
         """Return a recorder that continues the records of some of the members, in the given order."""
         rows = list(members)
         correct = None if self._correct is None else self._correct[rows]
-        taken = Recorder(len(rows), self._samples, self._epochs, correct, self._loss.device, collect=self._collect)
+        eligible = None if self._eligible is None else self._eligible[rows]
+        taken = Recorder(
+            len(rows),
+            self._samples,
+            self._epochs,
+            correct,
+            self._loss.device,
+            collect=self._collect,
+            eligible=eligible,
+        )
         taken._finite.copy_(self._finite[rows])
         taken._loss.copy_(self._loss[rows])
         taken._kept.copy_(self._kept[rows])
@@ -186,16 +198,17 @@ class Recorder:
             groups: the steps of the members of each method, in the order of the members.
         """
         steps = len(groups[0].loss)
-        correct_labels = None
-        if self._correct is not None:
-            correct_labels = self._correct.index_select(1, index).unflatten(1, (steps, -1))  # (P, S, B)
+        correct_labels = _by_step(self._correct, index, steps)  # (P, S, B)
+        eligible = _by_step(self._eligible, index, steps)
         sums, by_sample, first = [], [], 0
         for loss, sample_losses, is_selected, is_agreed in groups:
             selected, agreed = is_selected.float(), is_agreed.float()  # (S, p, M, B)
             kept = selected.sum(dim=-1)  # (S, p, M)
-            by_network = [loss, agreed.sum(dim=-1), kept]
+            members = slice(first, first + loss.shape[1])
+            counted = agreed if eligible is None else agreed * eligible[members].transpose(0, 1).unsqueeze(2)
+            by_network = [loss, counted.sum(dim=-1), kept]
             if correct_labels is not None:
-                correct = correct_labels[first : first + loss.shape[1]].transpose(0, 1).unsqueeze(2)  # (S, p, 1, B)
+                correct = correct_labels[members].transpose(0, 1).unsqueeze(2)  # (S, p, 1, B)
                 by_network += [(selected * correct).sum(dim=-1) / kept.clamp(min=1), (kept > 0).float()]
             means = torch.stack(by_network).mean(dim=-1).transpose(1, 2)  # (3 or 5, p, S)
             sums.append(means.contiguous().sum(dim=-1))  # steps last in memory, or rounding would depend on p
@@ -214,7 +227,10 @@ class Recorder:
         if self._collected is not None:
             self._add(self._order, self._collected.groups)
         loss, agreed, kept, precision, steps_with_kept = self._sums.double().cpu().numpy()
-        samples = len(self._order)
+        samples: int | NDArray[np.int64] = len(self._order)
+        if self._eligible is not None:
+            trained_on = self._eligible.index_select(1, self._order.to(self._eligible.device)).sum(dim=1)
+            samples = trained_on.clamp(min=1).cpu().numpy()  # (P,)
         curves.loss[rows, epoch] = loss / self._steps
         curves.train_accuracy[rows, epoch] = agreed / samples
         curves.kept[rows, epoch] = kept / samples
@@ -230,6 +246,11 @@ class Recorder:
         loss = self._loss.view(len(self._loss), self._intervals, self._samples)
         kept, agreed, losses = (sums.to("cpu", copy=True).numpy() for sums in (self._kept, self._agreed, loss))
         return Dynamics(self._seen, kept, agreed, losses)
+
+
+def _by_step(of_samples: Tensor | None, index: Tensor, steps: int) -> Tensor | None:
+    """Return the columns of (P, N) for the samples (S * B,) of some steps, (P, S, B)."""
+    return None if of_samples is None else of_samples.index_select(1, index).unflatten(1, (steps, -1))
 
 
 def _concatenated(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:

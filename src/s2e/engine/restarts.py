@@ -28,6 +28,8 @@ class FinalTraining:
         schedule: (T,) keep rates.
         restarts: number of seeds.
         transition: (C, C), for methods that need one; None to estimate it.
+        folds: (N,) the fold, from 0, of each training sample. For each fold one more member is trained, which holds it
+            out; it is never selected. None for no such members.
     """
 
     name: str
@@ -35,10 +37,14 @@ class FinalTraining:
     schedule: NDArray[np.float64]
     restarts: int = 1
     transition: NDArray[np.float64] | None = None
+    folds: NDArray[np.int64] | None = None
 
     def members(self, learning_rate: float, seed: int) -> list[Member]:
-        """Return one member for each restart; trainings with the same seed have the same initial weights."""
-        return [
+        """Return one member for each restart, then one for each fold.
+
+        Trainings with the same seed have the same initial weights.
+        """
+        restarts = [
             Member(
                 self.schedule,
                 derive(seed, "restart", restart),
@@ -48,6 +54,16 @@ class FinalTraining:
             )
             for restart in range(self.restarts)
         ]
+        of_folds = [
+            Member(self.schedule, derive(seed, "fold", fold), learning_rate, method=self.method, held_out=held_out)
+            for fold, held_out in enumerate(self.held_out)
+        ]
+        return restarts + of_folds
+
+    @property
+    def held_out(self) -> list[NDArray[np.bool_]]:
+        """The samples of each fold, (N,) each; empty without folds."""
+        return [] if self.folds is None else [self.folds == fold for fold in range(int(self.folds.max()) + 1)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +77,7 @@ class SelectedRestart:
         index: index of the selected restart in `trained`.
         validation_accuracies: (restarts,) validation accuracy of each restart of this training.
         transition: (C, C) given or estimated transition matrix, for methods that need one.
+        fold_members: indices in `trained` of the members that held a fold out, by fold.
     """
 
     training: FinalTraining
@@ -69,6 +86,12 @@ class SelectedRestart:
     index: int
     validation_accuracies: NDArray[np.float64]
     transition: NDArray[np.float64] | None
+    fold_members: tuple[int, ...] = ()
+
+    @property
+    def held_out(self) -> dict[int, NDArray[np.bool_]]:
+        """The training samples, (N,) bool, that each of these members held out, by its index."""
+        return dict(zip(self.fold_members, self.training.held_out, strict=True))
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -99,6 +122,9 @@ def train_restarts(
     for training in trainings:
         accuracies = trained.curves.last(VALIDATION)[first : first + training.restarts]
         index = first + int(accuracies.argmax())
-        selected.append(SelectedRestart(training, task, trained, index, accuracies, as_trained[index].transition))
-        first += training.restarts
+        end = first + training.restarts + len(training.held_out)
+        of_folds = tuple(range(first + training.restarts, end))
+        transition = as_trained[index].transition
+        selected.append(SelectedRestart(training, task, trained, index, accuracies, transition, of_folds))
+        first = end
     return selected

@@ -24,7 +24,7 @@ from s2e.engine.evaluation import predicted_classes
 from s2e.engine.optimizers import StackedOptimizer
 from s2e.engine.recorder import Recorder, StepOutcome
 from s2e.engine.stacked_networks import StackedNetworks
-from s2e.methods import Batch, Method, Need, Objective
+from s2e.methods import Batch, Method, Need, Objective, keep_count
 
 STEPS_PER_GRAPH = 8
 """Steps in the longer of the two graphs in which a step is captured."""
@@ -39,12 +39,14 @@ class MethodGroup:
         members: indices of these members among the P members.
         networks: indices of their networks among the G networks.
         transition: (p, C, C), for methods that need it.
+        eligible: (p, N) bool, False for samples that a member holds out; None if there are none.
     """
 
     method: Method
     members: slice
     networks: slice
     transition: Tensor | None = None
+    eligible: Tensor | None = None
 
     @property
     def size(self) -> int:
@@ -182,7 +184,11 @@ class TrainingStep:
                 networks = GroupNetworks(self._networks, group, inputs, *clean)
             given, keep = labels[group.members], self._keep[group.members]
             rate = self._keep_rate[group.members]
-            batch = Batch(logits, given, keep, rate, self._epoch, group.transition, networks, samples_last)
+            eligible = None
+            if group.eligible is not None:
+                eligible = materialised(group.eligible.index_select(1, index))  # (p, B)
+                keep = keep_count(rate, eligible.sum(dim=-1))
+            batch = Batch(logits, given, keep, rate, self._epoch, group.transition, networks, samples_last, eligible)
             predicted = predicted_classes(logits.detach(), samples_last=samples_last)
             outcomes.append(StepOutcome(group.method.objective(batch), predicted, given))
         self._recorder.record(index, outcomes)

@@ -23,7 +23,7 @@ from s2e.engine.learning_rates import LearningRatePlan, Linear, check_plan
 from s2e.engine.optimizers import Adam, Optimizer, check_optimizers
 from s2e.engine.precision import check_precision
 from s2e.errors import InvalidInput
-from s2e.methods import Method, Need
+from s2e.methods import Method, Need, may_hold_out
 from s2e.networks import Factory, check_network, isolated_random_state
 from s2e.schedules import check_epochs, check_schedule
 
@@ -43,6 +43,8 @@ class Member:
         method: how samples are weighted; None for the method of the task.
         transition: (C, C) row-stochastic, from true to given labels, for methods that need one.
         optimizer: None for the optimizer of the task; of the same type as those of the other members.
+        held_out: (N,) bool, samples that it is not trained on. They have no weight and do not count in a batch: of the
+            others the share R(t) is kept. Their losses are recorded, as of samples never trained on.
     """
 
     schedule: NDArray[np.float64]
@@ -52,6 +54,7 @@ class Member:
     method: Method | None = None
     transition: NDArray[np.float64] | None = None
     optimizer: Optimizer | None = None
+    held_out: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,7 @@ def check_task(task: Task, members: Sequence[Member]) -> None:
                 f"but got {member.labels.shape}."
             )
         _check_needs(task, member)
+        _check_held_out(task, member)
 
 
 def _check_needs(task: Task, member: Member) -> None:
@@ -250,3 +254,17 @@ def _check_needs(task: Task, member: Member) -> None:
     if Need.TRANSITION in method.needs and (member.transition is None or member.transition.shape != (classes, classes)):
         found = "none" if member.transition is None else f"the shape {member.transition.shape}"
         raise InvalidInput(f"`transition` must be ({classes}, {classes}) for method {method.name}, but got {found}.")
+
+
+def _check_held_out(task: Task, member: Member) -> None:
+    """Raise `InvalidInput` if a member cannot hold out the samples that it should."""
+    held_out, method, samples = member.held_out, task.method_of(member), len(task.train)
+    if held_out is None:
+        return
+    if not may_hold_out(method):
+        raise InvalidInput(f"`held_out` must be None for method {method.name}, which trains on all samples.")
+    if held_out.dtype != np.bool_ or held_out.shape != (samples,) or held_out.all():
+        raise InvalidInput(
+            f"`held_out` must be ({samples},) booleans, not all of them True, but got {held_out.dtype} of shape "
+            f"{held_out.shape}."
+        )

@@ -121,4 +121,5 @@ def _needs_estimate(task: Task, member: Member) -> bool:
 def _training_key(task: Task, member: Member) -> Hashable:
     """Return a key that equal trainings share; it leaves out the schedule, which Standard does not use."""
     labels = None if member.labels is None else member.labels.tobytes()
-    return task.method_of(member), member.seed, member.learning_rate, task.optimizer_of(member), labels
+    held_out = None if member.held_out is None else member.held_out.tobytes()
+    return task.method_of(member), member.seed, member.learning_rate, task.optimizer_of(member), labels, held_out

@@ -96,10 +96,16 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         validation_: "clean" with `X_val`, else "noisy".
         study_: all trials, an Optuna study; a loaded classifier has none.
         label_quality_: (N,) probability that the given label is correct.
-        suggested_labels_: (N,) the given label, or the most probable other one where it is probably wrong.
+        suggested_labels_: (N,) the most probable labels.
         label_issues_: indices of the labels that are probably wrong, the least probable first.
         noise_rate_: estimated share of wrong labels.
+        noise_rate_interval_: (2,) ends of its 90% interval.
         transition_: (C, C) estimated probability that a sample of a class (row) has a label (column).
+        transition_interval_: (2, C, C) ends of the 90% intervals of its entries.
+        estimated_accuracy_: of the networks on correct labels, estimated from predictions for samples that they were
+            not trained on; NaN if unknown.
+        estimated_accuracy_interval_: (2,) ends of its 90% interval.
+        audit_message_: says where the audit is not reliable; empty if there is nothing to say.
         doubtful_classes_: classes that the networks have probably not learnt; their labels are not audited.
 
     Examples:
@@ -281,12 +287,16 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         back = np.argsort(rows)
         self.label_quality_ = found.quality[back]
         self.suggested_labels_ = self.classes_[found.suggested[back]]
-        self._suggested_probability = found.probability[back]
+        self._confidence = found.confidence[back]
         self._is_issue = found.issues[back]
         order = np.argsort(self.label_quality_, kind="stable")
         self.label_issues_ = order[self._is_issue[order]]
         self.noise_rate_ = found.noise_rate
-        self.transition_ = found.transition
+        self.noise_rate_interval_ = np.array(found.noise_rate_interval)
+        self.transition_, self.transition_interval_ = found.transition, found.transition_interval
+        self.estimated_accuracy_ = found.accuracy
+        self.estimated_accuracy_interval_ = np.array(found.accuracy_interval)
+        self.audit_message_ = found.message
         self.doubtful_classes_ = self.classes_[found.doubtful]
 
     # Prediction
@@ -307,9 +317,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def find_label_issues(self) -> pd.DataFrame:
         """Return the result of the audit for every label, in the order of the samples.
 
-        Columns, the first four as in cleanlab's `CleanLearning`: `is_label_issue`, `label_quality` (probability that
-        the label is correct), `given_label`, `predicted_label` (the given label, or the most probable other one for an
-        issue) and the `probability` of that one. The index is that of `X` where it was a DataFrame.
+        Columns as of `s2e.find_label_issues`: `is_label_issue`, `label_quality` (probability that the label is
+        correct), `given_label`, `suggested_label` (the most probable label) and `confidence` (its probability). The
+        index is that of `X` where it was a DataFrame.
         """
         check_is_fitted(self)
         return pd.DataFrame(
@@ -317,8 +327,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 "is_label_issue": self._is_issue,
                 "label_quality": self.label_quality_,
                 "given_label": self.classes_[self._given],
-                "predicted_label": self.suggested_labels_,
-                "probability": self._suggested_probability,
+                "suggested_label": self.suggested_labels_,
+                "confidence": self._confidence,
             },
             index=self._index,
         )

@@ -27,21 +27,24 @@ from s2e.runs import Run, described, normalisation_to_json, restored_networks, w
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
 
-VERSION = 1
+VERSION = 2
 MAX_JOBS = 1024
 MAX_BYTES_OF_CLASSES = 2**28
 ROUNDING = 1e-6
 """Tolerance of probabilities."""
 
 NETWORK, FEATURES, AUDIT = "network", "features.", "audit."
-_NUMBERS = ("validation_accuracy_", "noise_rate_")
+_NUMBERS = ("validation_accuracy_", "noise_rate_", "estimated_accuracy_")
 _COUNTS = ("epochs_", "batch_size_", "n_trials_")
 _ARRAYS = (
     "schedule_",
     "label_quality_",
     "label_issues_",
+    "noise_rate_interval_",
     "transition_",
-    "_suggested_probability",
+    "transition_interval_",
+    "estimated_accuracy_interval_",
+    "_confidence",
     "_is_issue",
     "_given",
 )
@@ -70,6 +73,7 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
         "networks": len(fitted._classifier.networks),
         **normalisation_to_json(statistics_of(fitted._classifier.networks[0])),
         "validation_": fitted.validation_,
+        "audit_message_": fitted.audit_message_,
         **{name: float(getattr(fitted, name)) for name in _NUMBERS},
         **{name: int(getattr(fitted, name)) for name in _COUNTS},
     }
@@ -150,6 +154,7 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
     for name in _COUNTS:
         setattr(fitted, name, about.integer(name))
     fitted.validation_ = about.text("validation_")
+    fitted.audit_message_ = about.text("audit_message_")
     audit = {key.removeprefix(AUDIT): array for key, array in arrays.items() if key.startswith(AUDIT)}
     _check_audit(audit, len(names))
     for name in _ARRAYS:
@@ -205,8 +210,11 @@ def _check_audit(audit: Mapping[str, NDArray[Any]], classes: int) -> None:
         "schedule_": ("f", None, (0, 1)),
         "label_quality_": ("f", rows, (0, 1)),
         "label_issues_": ("i", None, (0, samples - 1)),
+        "noise_rate_interval_": ("f", (2,), (0, 1)),
         "transition_": ("f", (classes, classes), (0, 1)),
-        "_suggested_probability": ("f", rows, (0, 1)),
+        "transition_interval_": ("f", (2, classes, classes), (0, 1)),
+        "estimated_accuracy_interval_": ("f", (2,), None),
+        "_confidence": ("f", rows, (0, 1)),
         "_is_issue": ("b", rows, None),
         "_given": ("i", rows, label),
         "doubtful": ("b", (classes,), None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import Batch, Need, Objective, of_networks, sample_cross_entropy, selected_mean, smallest
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,12 @@ class Coteaching:
     networks: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
     may_select_nothing: ClassVar[bool] = False
+    may_hold_out: ClassVar[bool] = True
 
     def objective(self, batch: Batch) -> Objective:
         """Average, for each network, over the samples with the smallest loss under its peer."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
-        selected = smallest(losses.detach(), keep).flip(1)  # each network is trained on the selection of its peer
+        chosen = smallest(losses.detach(), keep, of_networks(batch.eligible))
+        selected = chosen.flip(1)  # each network is trained on the selection of its peer
         return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from s2e.errors import InvalidInput
 from s2e.methods.decoupling import disagreement
-from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import (
+    Batch,
+    Need,
+    Objective,
+    keep_count,
+    sample_cross_entropy,
+    selected_mean,
+    smallest,
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class CoteachingPlus:
     networks: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
     may_select_nothing: ClassVar[bool] = True
+    may_hold_out: ClassVar[bool] = True
 
     warm_up: int = 0
 
@@ -39,29 +46,11 @@ class CoteachingPlus:
             losses = sample_cross_entropy(batch)
             warming_up = batch.epoch < self.warm_up  # (), a tensor, because one captured step serves all epochs
             eligible = disagreement(batch.logits, losses) | warming_up  # (P, B)
-            count = torch.where(warming_up, batch.keep, _share(batch.keep_rate, eligible.sum(dim=-1))).unsqueeze(-1)
-            selected = _smallest_among(losses, eligible, count).flip(1)  # the selection of the peer
+            if batch.eligible is not None:
+                eligible = eligible & batch.eligible
+            count = torch.where(warming_up, batch.keep, keep_count(batch.keep_rate, eligible.sum(dim=-1))).unsqueeze(-1)
+            selected = smallest(losses, count, eligible.unsqueeze(1)).flip(1)  # the selection of the peer
         # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
         masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
-        loss = selected_mean(sample_cross_entropy(masked), selected, count.clamp(min=1))
+        loss = selected_mean(sample_cross_entropy(masked), selected, count)
         return Objective(loss, losses, selected)
-
-
-def _share(keep_rate: Tensor, size: Tensor) -> Tensor:
-    """Return max(1, ⌊R·|D|⌋), the number of samples in a share of |D|, and 0 for |D| = 0: (P,), (P,) -> (P,) int64.
-
-    R·|D| is a rounded product: 0.29·100 is below 29. As for a whole batch (`schedules.keep_counts`), 1e-9 is added
-    before rounding down, far more than the rounding error and far less than any difference that matters.
-    """
-    whole = torch.floor(keep_rate * size + 1e-9).to(torch.int64)
-    return torch.minimum(whole.clamp(min=1), size)
-
-
-def _smallest_among(losses: Tensor, eligible: Tensor, count: Tensor) -> Tensor:
-    """Mark the smallest losses of each row among eligible samples: (P, M, B), (P, B), (P, 1) -> (P, M, B) bool.
-
-    Samples that are not eligible become NaN and rank last. For eligible samples without a finite loss to rank before
-    them, infinity becomes the largest number and NaN becomes infinity.
-    """
-    ranked = torch.where(eligible.unsqueeze(1), losses.nan_to_num(nan=math.inf), math.nan)
-    return smallest(ranked, count)

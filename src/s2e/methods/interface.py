@@ -5,6 +5,7 @@ Letters: P members, M networks in a member, B batch, C classes.
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -55,6 +56,7 @@ class Batch(NamedTuple):
     transition: Tensor | None = None  # (P, C, C), row = true class, for methods that need it
     networks: Networks | None = None  # for methods that need clean samples
     samples_last: bool = False  # whether logits are stored as (P, M, C, B), as those of small networks on a CPU
+    eligible: Tensor | None = None  # (P, B) bool, False for samples that a member holds out; None if there are none
 
 
 class Objective(NamedTuple):
@@ -74,6 +76,9 @@ class Method(Protocol):
     - Members keep different numbers of samples: mask by rank (`smallest`), never slice by a count.
     - No shape and no branch depends on values, so that a step can be captured as a CUDA graph.
     - Methods are hashable, and methods with equal settings are equal: their members are trained together.
+
+    A method whose members may hold samples out has an attribute `may_hold_out` that is True. It selects none of the
+    samples that are not `eligible`, and its loss does not depend on them.
 
     `tests/conformance/test_methods.py` checks all of this.
     """
@@ -110,13 +115,31 @@ def sample_cross_entropy(batch: Batch) -> Tensor:
     return losses.view(p, m, b)
 
 
-def smallest(losses: Tensor, keep: Tensor) -> Tensor:
+def may_hold_out(method: Method) -> bool:
+    """Return whether members of a method may hold samples out."""
+    return bool(getattr(method, "may_hold_out", False))
+
+
+def keep_count(keep_rate: Tensor, size: Tensor) -> Tensor:
+    """Return max(1, ⌊R·n⌋), the number of samples in a share of n: (P,) float64, (P,) int64 -> (P,) int64.
+
+    R·n is a rounded product: 0.29·100 is below 29. As for a whole batch (`schedules.keep_counts`), 1e-9 is added before
+    rounding down, far more than the rounding error and far less than any difference that matters.
+    """
+    return torch.floor(keep_rate * size + 1e-9).to(torch.int64).clamp(min=1)
+
+
+def smallest(losses: Tensor, keep: Tensor, eligible: Tensor | None = None) -> Tensor:
     """Mark the `keep` smallest losses of each row, ties to the lower index: (..., B), (...) -> (..., B) bool.
 
-    NaN ranks last, so that a sample without a finite loss is the first to be dropped.
+    NaN ranks last, so that a sample without a finite loss is the first to be dropped. With `eligible`, bool of a shape
+    that broadcasts to that of the losses, only these samples are ranked and marked.
     """
+    if eligible is not None:  # others become NaN; before them, infinity becomes the largest number and NaN infinity
+        losses = torch.where(eligible, losses.nan_to_num(nan=math.inf), math.nan)
     ranks = _ranks_by_pairs if losses.is_cuda and losses.shape[-1] <= MAX_PAIRWISE_BATCH else _ranks_by_sorting
-    return ranks(losses) < keep.unsqueeze(-1)
+    marked = ranks(losses) < keep.unsqueeze(-1)
+    return marked if eligible is None else marked & eligible
 
 
 def _ranks_by_sorting(losses: Tensor) -> Tensor:
@@ -133,6 +156,11 @@ def _ranks_by_pairs(losses: Tensor) -> Tensor:
     equal = (other == one) | (nan & other_nan)
     index = torch.arange(losses.shape[-1], device=losses.device)
     return (smaller | (equal & (index < index.unsqueeze(-1)))).sum(dim=-1)
+
+
+def of_networks(eligible: Tensor | None) -> Tensor | None:
+    """Return which samples are eligible for each network, (P, B) -> (P, 1, B)."""
+    return None if eligible is None else eligible.unsqueeze(1)
 
 
 def selected_mean(losses: Tensor, selected: Tensor, count: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ class JoCoR:
     networks: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
     may_select_nothing: ClassVar[bool] = False
+    may_hold_out: ClassVar[bool] = True
 
     agreement: float = 0.9
 
@@ -37,7 +38,7 @@ class JoCoR:
         """Average the joint loss over the samples for which it is smallest, the same ones for both networks."""
         with torch.no_grad():
             losses = sample_cross_entropy(batch)
-            kept = smallest(self._joint_losses(batch.logits, losses), batch.keep)  # (P, B)
+            kept = smallest(self._joint_losses(batch.logits, losses), batch.keep, batch.eligible)  # (P, B)
             selected = kept.unsqueeze(1).expand_as(losses)  # (P, 2, B)
         # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
         masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))

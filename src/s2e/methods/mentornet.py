@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import Batch, Need, Objective, of_networks, sample_cross_entropy, selected_mean, smallest
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,11 @@ class MentorNet:
     networks: ClassVar[int] = 1
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
     may_select_nothing: ClassVar[bool] = False
+    may_hold_out: ClassVar[bool] = True
 
     def objective(self, batch: Batch) -> Objective:
         """Average over the samples with the smallest loss under the network itself."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
-        selected = smallest(losses.detach(), keep)
+        selected = smallest(losses.detach(), keep, of_networks(batch.eligible))
         return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

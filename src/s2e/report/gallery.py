@@ -138,7 +138,7 @@ def gallery(audited: AuditedRun, config: Mapping[str, Any], data_root: Path | No
             id=ids[rank],
             given=names[audited.labels[index]],
             suggested=names[found.suggested[index]],
-            confidence=float(found.probability[index]),
+            confidence=float(found.confidence[index]),
             quality=float(found.quality[index]),
             issue=bool(found.issues[index]),
             true=contents.true.get(rows[rank]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from s2e.audit import AuditedRun
+from s2e.audit import WEAK, AuditedRun
 from s2e.report.formatting import accuracy, count, listing, percent
 from s2e.report.run_numbers import RunNumbers, Score, Setting
 
@@ -40,6 +40,8 @@ def _labels(audited: AuditedRun | None) -> str:
     if audited is None:
         return ""
     issues, total = int(audited.audit.issues.sum()), len(audited.ids)
+    if audited.audit.message == WEAK:
+        return f"No label is flagged: {WEAK.partition(':')[0]}."
     if not issues:
         return f"None of the {count(total)} labels is more likely wrong than correct."
     are = "label is" if total == 1 else "labels is" if issues == 1 else "labels are"

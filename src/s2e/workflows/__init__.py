@@ -3,7 +3,15 @@
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
-from s2e.workflows.pipeline import TEST, build_task, check_choices, find_schedules, plan_for, search_and_train
+from s2e.workflows.pipeline import (
+    TEST,
+    build_task,
+    check_choices,
+    find_schedules,
+    folds_of,
+    plan_for,
+    search_and_train,
+)
 from s2e.workflows.progress import SILENT, CallbackListener, ProgressListener, notified
 from s2e.workflows.run_files import network_name
 from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
@@ -22,6 +30,7 @@ __all__ = [
     "build_task",
     "check_choices",
     "find_schedules",
+    "folds_of",
     "keep_rate_curves",
     "load_shared_inputs",
     "network_name",

@@ -16,7 +16,7 @@ import optuna
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.audit import records_of, relabelled_validation, with_validation_labels
+from s2e.audit import FOLDS, records_of, relabelled_validation, stratified_folds, with_validation_labels
 from s2e.data import LabelledData, Prepared
 from s2e.engine import (
     VALIDATION,
@@ -37,7 +37,7 @@ from s2e.engine import (
     train_restarts,
 )
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.methods import Method, Need
+from s2e.methods import Method, Need, may_hold_out
 from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
@@ -266,7 +266,12 @@ def train_final(
 
 def audit_records(selected: SelectedRestart, noisy: LabelledData | None) -> dict[str, NDArray[Any]]:
     """Return the records of a final training for a label audit, held-out samples with noisy labels included."""
-    return records_of(selected.task, selected.trained, [selected.index], noisy)
+    return records_of(selected.task, selected.trained, [selected.index], noisy, held_out=selected.held_out)
+
+
+def folds_of(task: Task, folds: int, seed: int) -> NDArray[np.int64] | None:
+    """Return the fold of each training sample, (N,); None for a method whose members cannot hold samples out."""
+    return stratified_folds(task.train.labels, folds, seed) if folds > 1 and may_hold_out(task.method) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,6 +298,7 @@ def search_and_train(
     *,
     validation: str,
     restarts: int,
+    folds: int = FOLDS,
     relabel: bool = True,
     baselines: Sequence[FinalTraining] = (),
     test: LabelledData | None = None,
@@ -308,6 +314,7 @@ def search_and_train(
         study: stores the trials.
         validation: "clean" or "noisy".
         restarts: number of seeds of the final training.
+        folds: members of the final training that each hold out one part of the samples, for the audit; 0 for none.
         relabel: whether a noisy validation part is relabelled.
         baselines: other final trainings, in the same population.
         test: test part of the final trainings.
@@ -322,7 +329,8 @@ def search_and_train(
     )
     if run is not None:
         write_early(run, schedule_content(found))
-    searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts)
+    of_samples = folds_of(task, folds, plan.seed)
+    searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=of_samples)
     selected = train_final(
         task,
         [*baselines, searched],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.audit import RECORDS
+from s2e.audit import RECORDS, Evidence, audit, summary_of
 from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
 from s2e.engine import LAST_EPOCHS, SelectedRestart
 from s2e.networks import default_network, statistics_of
@@ -76,6 +76,12 @@ def result(
         "validation": validation,
         "samples": {name: len(part) for name, part in parts.items() if part is not None},
     }
+
+
+def estimates(records: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the noise rate and the accuracy on correct labels with intervals, as a label audit estimates them."""
+    found = summary_of(audit(Evidence.from_records(records)))
+    return {name: found[name] for name in ("noise_rate", "noise_rate_interval", "accuracy", "accuracy_interval")}
 
 
 def _row(selected: SelectedRestart, *, searched: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from s2e.errors import InvalidInput
 from s2e.methods import Need, method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import TrainOptions
-from s2e.workflows.pipeline import audit_records, check_choices, prepared_task, train_final, write_early
+from s2e.workflows.pipeline import audit_records, check_choices, folds_of, prepared_task, train_final, write_early
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
 
@@ -33,10 +33,11 @@ def train(
     network = str(options.training.network)
     with session.start(about_run(network, prepared)) as run:
         content = {"keep_rates": schedule.tolist()}
+        folds = folds_of(task, options.folds, options.seed)
         write_early(run, content)
         selected = train_final(
             task,
-            [FinalTraining(task.method.name, task.method, schedule, transition=transition)],
+            [FinalTraining(task.method.name, task.method, schedule, transition=transition, folds=folds)],
             learning_rate=options.training.learning_rate,
             seed=options.seed,
             test=prepared.splits.test,
