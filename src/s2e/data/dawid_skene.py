@@ -1,0 +1,294 @@
+"""The true classes of items and the confusion of annotators, from labels of several annotators. Pure.
+
+Dawid & Skene (1979), by expectation maximisation. Notation and shapes:
+    N items, A annotators, C classes, L labels, Q pairs (annotator, label) that occur
+    z_i            true class of item i, unknown
+    (i, a, k)      annotator a gave the label k to item i; L such triples
+    b_ij   (N, C)  belief that z_i = j before its labels are seen: class shares π_j, or those of a classifier
+    θ_ajk          probability that annotator a gives the label k to an item of class j
+    r_ij   (N, C)  posterior probability that z_i = j
+    n_ajk          expected number of labels k that annotator a gave to items of class j
+
+    r_ij ∝ b_ij Π over labels (a, k) of item i of θ_ajk         expectation, in logarithms
+    n_ajk = Σ over labels (i, a, k) of r_ij                     maximisation
+    θ_ajk = (n_ajk + s m_ajk) / (Σ_k n_ajk + s)
+    π_j ∝ Σ_i r_ij + s/C
+
+With s = 0 this is the estimate of Dawid and Skene. An annotator with few labels, and a class that an annotator has
+hardly seen, are shrunk to m with the weight of s labels. The accuracy in m is that of all annotators for the class,
+with the odds multiplied by the ratio that distinguishes this annotator over all classes. Wrong labels are distributed
+as those of all annotators:
+
+    m_ajj = α_aj,   m_ajk = (1 − α_aj) h_jk for k ≠ j,   α_aj/(1 − α_aj) = ρ_a g_j/(1 − g_j)
+
+g_j and h_jk are from the counts of all annotators and a few pseudo-counts, of which more are correct than wrong: this
+determines which class is which. ρ_a is the ratio of the odds of annotator a to be correct and those that all annotators
+have on the classes it labelled; it is shrunk to 1 by s labels.
+
+At the end, the posterior of every item is computed once more with θ and π from all other items (n without its own r):
+its own labels, which θ was fitted to, would confirm themselves. Where annotators have few labels, this removes most of
+the excess of confidence.
+
+θ is kept for the Q pairs that occur, so that memory is O(L C). Both steps are products with the sparse matrix (N, Q) of
+the numbers of labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import betaincinv, expit, logit, logsumexp, softmax
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Labels = NDArray[np.int64]
+
+SHRINKAGE = 8.0
+"""s, a number of labels."""
+
+TOLERANCE = 1e-4
+"""The iteration ends when no entry of θ changes by more; its statistical error is far larger."""
+
+MAX_ITERATIONS = 1000
+
+INTERVAL = 0.95
+"""Probability of the intervals of accuracies."""
+
+_CHUNK = 2**23
+"""Numbers of an (L, C) array that are computed at a time."""
+
+_CORRECT, _WRONG = 2.0, 1.0
+"""Pseudo-counts of correct and of wrong labels for every class."""
+
+_ALMOST = 1 - 1e-12
+"""Largest accuracy that has odds."""
+
+
+@dataclass(frozen=True, eq=False)
+class DawidSkene:
+    """The fixed point of the iteration.
+
+    Attributes:
+        posterior: (N, C) r, for s > 0 with θ from the other items; b for items without labels.
+        log_likelihood: Σ_i ln Σ_j b_ij Π θ_ajk.
+        iterations: their number.
+        converged: whether θ has settled within the tolerance.
+    """
+
+    posterior: Floats
+    log_likelihood: float
+    iterations: int
+    converged: bool
+    _pairs: _Pairs
+    _counts: Floats
+    _shrinkage: float
+
+    def confusion(self) -> Floats:
+        """Return θ, (A, C, C): annotator, true class, label. It is m where there is no label and s = 0."""
+        pairs, (annotators, classes) = self._pairs, self._pairs.shape[1:]
+        counts = np.zeros((annotators, classes, classes))
+        counts[pairs.annotator, :, pairs.label] = self._counts
+        accuracy, wrong = _targets(pairs, self._counts, self._shrinkage)
+        target = (1 - accuracy)[:, :, None] * wrong  # (A, C, C), its diagonals are 0
+        diagonal = np.arange(classes)
+        target[:, diagonal, diagonal] = accuracy
+        total = counts.sum(axis=2, keepdims=True) + self._shrinkage  # (A, C, 1)
+        return np.divide(counts + self._shrinkage * target, total, out=target, where=total > 0)
+
+
+def dawid_skene(
+    items: Labels,
+    annotators: Labels,
+    labels: Labels,
+    shape: tuple[int, int, int],
+    *,
+    belief: Floats | None = None,
+    shrinkage: float = SHRINKAGE,
+    tolerance: float = TOLERANCE,
+    max_iterations: int = MAX_ITERATIONS,
+) -> DawidSkene:
+    """Estimate the posterior by iteration.
+
+    It starts from the shares of the classes among the labels of an item; with beliefs, from annotators of whose labels
+    half are correct and half are drawn from all classes.
+
+    Args:
+        items: (L,) indices in [0, N).
+        annotators: (L,) indices in [0, A).
+        labels: (L,) indices in [0, C); C is at least 2.
+        shape: (N, A, C).
+        belief: (N, C) b, rows sum to 1; the class shares, estimated too, when None.
+        shrinkage: s.
+        tolerance: largest change of an entry of θ in the last iteration.
+        max_iterations: largest number of iterations, at least 1.
+    """
+    pairs = _Pairs.of(items, annotators, labels, shape)
+    if belief is None:
+        posterior = _normalised(pairs.votes(), 1 / pairs.shape[2])
+        log_belief = np.zeros(1)
+    else:
+        with np.errstate(divide="ignore"):
+            log_belief = np.log(belief)
+        posterior, _ = _posterior(log_belief, pairs, (pairs.is_label + 1 / pairs.shape[2]) / 2)
+    confusion, converged, iterations = np.full(pairs.is_label.shape, np.inf), False, 0
+    while iterations < max_iterations and not converged:
+        counts = pairs.matrix.T @ posterior  # (Q, C)
+        if belief is None:
+            shares = _normalised(posterior.sum(axis=0) + shrinkage / pairs.shape[2])
+            log_belief = np.log(shares, out=np.full(shares.shape, -np.inf), where=shares > 0)
+        before, confusion = confusion, _confusion_of_pairs(pairs, counts, shrinkage)
+        posterior, log_likelihood = _posterior(log_belief, pairs, confusion)
+        converged = bool(np.abs(confusion - before).max() < tolerance)
+        iterations += 1
+    if shrinkage > 0:
+        posterior = _without_own(posterior, pairs, counts, shrinkage, None if belief is None else log_belief)
+    return DawidSkene(posterior, log_likelihood, iterations, converged, pairs, counts, shrinkage)
+
+
+def annotator_accuracy(annotators: Labels, correct: Floats, annotator_count: int) -> tuple[Floats, Floats, Floats]:
+    """Return the accuracy of every annotator, (A,), and the bounds of its interval.
+
+    The interval is that of a beta distribution. An annotator's labels count in full only where it is certain whether
+    they are correct: their effective number is n − Σ c (1 − c)/(α (1 − α)), from the observed information of α (Louis
+    1982).
+
+    Args:
+        annotators: (L,) indices in [0, A); each has a label.
+        correct: (L,) posterior probability c that a label is correct.
+        annotator_count: A.
+    """
+    given = np.bincount(annotators, minlength=annotator_count).astype(np.float64)  # (A,)
+    accuracy = np.bincount(annotators, correct, annotator_count) / given
+    missing = np.bincount(annotators, correct * (1 - correct), annotator_count)
+    variance = accuracy * (1 - accuracy)
+    lost = np.divide(missing, variance, out=np.zeros(annotator_count), where=variance > 0)
+    effective = np.maximum(given - lost, 0.0)
+    successes, failures = effective * accuracy + 0.5, effective * (1 - accuracy) + 0.5  # Jeffreys' prior
+    low, high = (betaincinv(successes, failures, tail) for tail in ((1 - INTERVAL) / 2, (1 + INTERVAL) / 2))
+    return accuracy, np.minimum(low, accuracy), np.maximum(high, accuracy)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """The Q pairs (annotator, label) that occur.
+
+    Attributes:
+        annotator, label: (Q,).
+        labels: (L,) item and pair of every label.
+        is_label: (Q, C) whether the label is class j.
+        matrix: (N, Q) sparse, number of labels.
+        by_annotator, by_label: (A, Q) and (C, Q) sparse, sum over the pairs of an annotator, or of a label.
+        shape: (N, A, C).
+    """
+
+    annotator: Labels
+    label: Labels
+    labels: tuple[Labels, Labels]
+    is_label: NDArray[np.bool_]
+    matrix: Any
+    by_annotator: Any
+    by_label: Any
+    shape: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, items: Labels, annotators: Labels, labels: Labels, shape: tuple[int, int, int]) -> _Pairs:
+        samples, annotator_count, classes = shape
+        keys, pair = np.unique(annotators * classes + labels, return_inverse=True)
+        annotator, label = keys // classes, keys % classes
+        each, ones = np.arange(len(keys)), np.ones(len(keys))
+        return cls(
+            annotator,
+            label,
+            (items, pair),
+            label[:, None] == np.arange(classes),
+            sparse.csr_matrix((np.ones(len(items)), (items, pair)), shape=(samples, len(keys))),
+            sparse.csr_matrix((ones, (annotator, each)), shape=(annotator_count, len(keys))),
+            sparse.csr_matrix((ones, (label, each)), shape=(classes, len(keys))),
+            shape,
+        )
+
+    def votes(self) -> Floats:
+        """Return the number of labels of every class, (N, C)."""
+        return np.asarray(self.matrix @ self.is_label.astype(np.float64))
+
+
+def _posterior(log_belief: Floats, pairs: _Pairs, confusion: Floats) -> tuple[Floats, float]:
+    """Return r, (N, C), and the log-likelihood; `confusion` is θ of the pairs, (Q, C), `log_belief` (N, C) or (C,)."""
+    with np.errstate(divide="ignore"):
+        log_joint = log_belief + pairs.matrix @ np.log(confusion)  # (N, C)
+    log_total = logsumexp(log_joint, axis=1, keepdims=True)  # (N, 1)
+    return np.exp(log_joint - log_total), float(log_total.sum())
+
+
+def _confusion_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floats:
+    """Return θ, (Q, C), from the counts n, (Q, C)."""
+    seen = pairs.by_annotator @ counts  # (A, C)
+    if shrinkage == 0:
+        return _divided(counts, seen[pairs.annotator])
+    return (counts + shrinkage * _target_of_pairs(pairs, counts, shrinkage)) / (seen + shrinkage)[pairs.annotator]
+
+
+def _target_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floats:
+    """Return m, (Q, C)."""
+    accuracy, wrong = _targets(pairs, counts, shrinkage)
+    correct = accuracy[pairs.annotator]  # (Q, C)
+    return np.where(pairs.is_label, correct, (1 - correct) * wrong.T[pairs.label])
+
+
+def _without_own(
+    posterior: Floats, pairs: _Pairs, counts: Floats, shrinkage: float, log_belief: Floats | None
+) -> Floats:
+    """Return r, (N, C), of every item from the counts of all other items."""
+    classes, (items, pair) = pairs.shape[2], pairs.labels
+    if log_belief is None:
+        log_joint = np.log(np.maximum(posterior.sum(axis=0) - posterior, 0) + shrinkage / classes)
+    else:
+        log_joint = log_belief.copy()
+    prior = shrinkage * _target_of_pairs(pairs, counts, shrinkage)  # (Q, C)
+    seen = (pairs.by_annotator @ counts)[pairs.annotator]  # (Q, C)
+    step = max(1, _CHUNK // classes)
+    for first in range(0, len(items), step):
+        rows, of = items[first : first + step], pair[first : first + step]
+        own = posterior[rows]  # (labels of the chunk, C)
+        log_confusion = np.log(np.maximum(counts[of] - own, 0) + prior[of])
+        log_confusion -= np.log(np.maximum(seen[of] - own, 0) + shrinkage)
+        np.add.at(log_joint, rows, log_confusion)
+    return np.asarray(softmax(log_joint, axis=1))
+
+
+def _targets(pairs: _Pairs, counts: Floats, shrinkage: float) -> tuple[Floats, Floats]:
+    """Return α, (A, C), and h, (C, C) with a diagonal of zeros."""
+    classes = pairs.shape[2]
+    group = (pairs.by_label @ counts).T  # (C, C): true class, label
+    own = np.diag(group)
+    total = group.sum(axis=1)
+    common = (own + _CORRECT) / (total + _CORRECT + _WRONG)  # (C,) g
+    wrong = group + _WRONG / (classes - 1)
+    np.fill_diagonal(wrong, 0.0)
+    wrong /= wrong.sum(axis=1, keepdims=True)
+    seen = pairs.by_annotator @ counts  # (A, C)
+    given = seen.sum(axis=1)  # (A,)
+    expected = _divided(seen @ common, given)  # (A,), of all annotators on the classes that an annotator labelled
+    correct = pairs.by_annotator @ (counts * pairs.is_label).sum(axis=1)
+    achieved = _divided(correct + shrinkage * expected, given + shrinkage)
+    log_ratio = _log_odds(achieved) - _log_odds(expected)
+    return expit(_log_odds(common) + log_ratio[:, None]), wrong
+
+
+def _log_odds(probability: Floats) -> Floats:
+    return np.asarray(logit(np.clip(probability, 1 - _ALMOST, _ALMOST)))
+
+
+def _normalised(weights: Floats, otherwise: float = 0.0) -> Floats:
+    """Return weights (..., C) divided by their sums; `otherwise` where these are 0."""
+    total = weights.sum(axis=-1, keepdims=True)
+    return np.divide(weights, total, out=np.full(weights.shape, otherwise), where=total > 0)
+
+
+def _divided(weights: Floats, total: Floats) -> Floats:
+    return np.divide(weights, total, out=np.zeros(np.shape(weights)), where=total > 0)
