@@ -7,6 +7,7 @@ TYPE_CHECKING = False  # that of typing, which takes longer to import than all e
 if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
     from s2e.data import LabelledData
+    from s2e.data.aggregation import AggregatedLabels, aggregate_labels
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
     from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
     from s2e.estimator import S2EClassifier
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from s2e.workflows import Status
 
 __all__ = [
+    "AggregatedLabels",
     "Augmentation",
     "Batch",
     "Curves",
@@ -41,6 +43,7 @@ __all__ = [
     "TrainingDiverged",
     "UnreadableData",
     "__version__",
+    "aggregate_labels",
     "search",
     "train",
 ]
@@ -48,6 +51,7 @@ __all__ = [
 _MODULES = {
     "s2e.api": ("SearchResult", "TrainResult", "search", "train"),
     "s2e.data": ("LabelledData",),
+    "s2e.data.aggregation": ("AggregatedLabels", "aggregate_labels"),
     "s2e.engine": (
         "Augmentation",
         "Curves",

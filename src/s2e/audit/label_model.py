@@ -55,6 +55,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, softmax
 
+from s2e.audit.crowds import annotated_posterior
 from s2e.audit.evidence import Evidence
 from s2e.errors import InvalidInput
 
@@ -134,10 +135,13 @@ def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit
         raise InvalidInput(f"`temperature` must be positive and finite, but got {temperature}.")
     labels = evidence.labels
     beliefs = _Beliefs.of(evidence)
-    if temperature is None:
-        temperature = _most_likely_temperature(beliefs, evidence.kept)
-    belief = _tempered(beliefs.belief, temperature)
-    posterior, joint = _posterior(belief, beliefs.pairs, evidence.kept)
+    if evidence.annotations is not None:
+        posterior, temperature = _annotated(beliefs, evidence.annotations, evidence.kept, temperature)
+        joint = beliefs.pairs.counts(posterior)
+    else:
+        if temperature is None:
+            temperature = _most_likely_temperature(beliefs, evidence.kept)
+        posterior, joint = _posterior(_tempered(beliefs.belief, temperature), beliefs.pairs, evidence.kept)
     doubtful = beliefs.pairs.is_confused(joint)  # (C,)
     excluded = doubtful[labels]  # (N,)
     of_given = (posterior * beliefs.is_given).sum(axis=1)
@@ -293,6 +297,14 @@ def _most_likely_temperature(beliefs: _Beliefs, kept: Floats) -> float:
     bounds = np.log(_TEMPERATURES)
     found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.01})
     return float(np.exp(found.x))
+
+
+def _annotated(beliefs: _Beliefs, annotations: Labels, kept: Floats, temperature: float | None) -> tuple[Floats, float]:
+    """Return r, (N, L), and τ, from the labels of several annotators instead of the given ones."""
+    belief = np.zeros((len(kept), beliefs.pairs.classes))
+    np.put_along_axis(belief, beliefs.candidates, beliefs.belief, axis=1)
+    posterior, temperature = annotated_posterior(belief, annotations, 1 - kept, temperature)
+    return np.take_along_axis(posterior, beliefs.candidates, axis=1), temperature
 
 
 def _posterior(belief: Floats, pairs: _Pairs, kept: Floats) -> tuple[Floats, Floats]:

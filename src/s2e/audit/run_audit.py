@@ -36,6 +36,7 @@ class AuditedRun:
         labels: (N,) the given labels.
         class_names: C names.
         audit: the result of the audit.
+        annotations: (L, 3) sample, annotator and label, where several annotators labelled the samples; else None.
     """
 
     ids: list[str]
@@ -43,10 +44,15 @@ class AuditedRun:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
     audit: LabelAudit
+    annotations: NDArray[np.int64] | None = None
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each sample, the label of lowest quality first."""
-        found = self.audit
+        """Return one row for each sample, the label of lowest quality first.
+
+        Where several annotators labelled the samples, the given label is their consensus, and a row has the number of
+        labels and the share of them that equal it.
+        """
+        found, crowd = self.audit, self._agreement()
         return [
             {
                 "id": self.ids[index],
@@ -55,9 +61,20 @@ class AuditedRun:
                 "probability": float(found.probability[index]),
                 "quality": float(found.quality[index]),
                 "issue": "yes" if found.issues[index] else "no",
+                **{name: values[index] for name, values in crowd.items()},
             }
             for index in np.argsort(found.quality, kind="stable").tolist()
         ]
+
+    def _agreement(self) -> dict[str, list[Any]]:
+        """Return further columns about the annotators."""
+        if self.annotations is None:
+            return {}
+        samples, _, labels = self.annotations.T
+        counts = np.bincount(samples, minlength=len(self.ids))
+        equal = np.bincount(samples, labels == self.labels[samples], len(self.ids))
+        agreement = np.divide(equal, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        return {"annotators": counts.tolist(), "agreement": agreement.tolist()}
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the audit, ready for JSON."""
@@ -91,7 +108,7 @@ def audit_run(run: Run) -> AuditedRun:
             f"{len(class_names)}."
         )
     ids = records["ids"].tolist() if "ids" in records else [str(row) for row in rows.tolist()]
-    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence))
+    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence), evidence.annotations)
 
 
 def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
@@ -106,6 +123,7 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
         "rows": ("i", (samples,)),
         "labels": ("i", (samples,)),
         **({"ids": ("U", (samples,))} if "ids" in records else {}),
+        **({"annotations": ("i", (records["annotations"].size // 3, 3))} if "annotations" in records else {}),
     }
     for name, (kinds, shape) in expected.items():
         if name not in records:

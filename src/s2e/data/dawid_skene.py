@@ -88,17 +88,16 @@ class DawidSkene:
     _counts: Floats
     _shrinkage: float
 
-    def confusion(self) -> Floats:
-        """Return θ, (A, C, C): annotator, true class, label. It is m where there is no label and s = 0."""
-        pairs, (annotators, classes) = self._pairs, self._pairs.shape[1:]
-        counts = np.zeros((annotators, classes, classes))
-        counts[pairs.annotator, :, pairs.label] = self._counts
+    def confusion(self, annotator: int) -> Floats:
+        """Return θ of one annotator, (C, C): true class, label. Rows without a label are m where s = 0."""
+        pairs, classes = self._pairs, self._pairs.shape[2]
+        own = pairs.annotator == annotator
+        counts = np.zeros((classes, classes))
+        counts[:, pairs.label[own]] = self._counts[own].T
         accuracy, wrong = _targets(pairs, self._counts, self._shrinkage)
-        target = (1 - accuracy)[:, :, None] * wrong  # (A, C, C), its diagonals are 0
-        diagonal = np.arange(classes)
-        target[:, diagonal, diagonal] = accuracy
-        total = counts.sum(axis=2, keepdims=True) + self._shrinkage  # (A, C, 1)
-        return np.divide(counts + self._shrinkage * target, total, out=target, where=total > 0)
+        target = (1 - accuracy[annotator])[:, None] * wrong + np.diag(accuracy[annotator])
+        total = counts.sum(axis=1, keepdims=True) + self._shrinkage  # (C, 1)
+        return np.asarray(np.divide(counts + self._shrinkage * target, total, out=target, where=total > 0))
 
 
 def dawid_skene(
@@ -108,6 +107,7 @@ def dawid_skene(
     shape: tuple[int, int, int],
     *,
     belief: Floats | None = None,
+    weight: Floats | None = None,
     shrinkage: float = SHRINKAGE,
     tolerance: float = TOLERANCE,
     max_iterations: int = MAX_ITERATIONS,
@@ -123,18 +123,21 @@ def dawid_skene(
         labels: (L,) indices in [0, C); C is at least 2.
         shape: (N, A, C).
         belief: (N, C) b, rows sum to 1; the class shares, estimated too, when None.
+        weight: (N,) exponent in [0, 1] of θ in the posterior of an item: how far its labels are independent of b; all 1
+            when None.
         shrinkage: s.
         tolerance: largest change of an entry of θ in the last iteration.
         max_iterations: largest number of iterations, at least 1.
     """
     pairs = _Pairs.of(items, annotators, labels, shape)
+    evidence = pairs.matrix if weight is None else sparse.diags(weight) @ pairs.matrix  # (N, Q)
     if belief is None:
         posterior = _normalised(pairs.votes(), 1 / pairs.shape[2])
         log_belief = np.zeros(1)
     else:
         with np.errstate(divide="ignore"):
             log_belief = np.log(belief)
-        posterior, _ = _posterior(log_belief, pairs, (pairs.is_label + 1 / pairs.shape[2]) / 2)
+        posterior, _ = _posterior(log_belief, evidence, (pairs.is_label + 1 / pairs.shape[2]) / 2)
     confusion, converged, iterations = np.full(pairs.is_label.shape, np.inf), False, 0
     while iterations < max_iterations and not converged:
         counts = pairs.matrix.T @ posterior  # (Q, C)
@@ -142,11 +145,12 @@ def dawid_skene(
             shares = _normalised(posterior.sum(axis=0) + shrinkage / pairs.shape[2])
             log_belief = np.log(shares, out=np.full(shares.shape, -np.inf), where=shares > 0)
         before, confusion = confusion, _confusion_of_pairs(pairs, counts, shrinkage)
-        posterior, log_likelihood = _posterior(log_belief, pairs, confusion)
+        posterior, log_likelihood = _posterior(log_belief, evidence, confusion)
         converged = bool(np.abs(confusion - before).max() < tolerance)
         iterations += 1
     if shrinkage > 0:
-        posterior = _without_own(posterior, pairs, counts, shrinkage, None if belief is None else log_belief)
+        known = None if belief is None else log_belief
+        posterior = _without_own(posterior, pairs, counts, shrinkage, known, weight)
     return DawidSkene(posterior, log_likelihood, iterations, converged, pairs, counts, shrinkage)
 
 
@@ -217,10 +221,16 @@ class _Pairs:
         return np.asarray(self.matrix @ self.is_label.astype(np.float64))
 
 
-def _posterior(log_belief: Floats, pairs: _Pairs, confusion: Floats) -> tuple[Floats, float]:
-    """Return r, (N, C), and the log-likelihood; `confusion` is θ of the pairs, (Q, C), `log_belief` (N, C) or (C,)."""
+def _posterior(log_belief: Floats, evidence: Any, confusion: Floats) -> tuple[Floats, float]:
+    """Return r, (N, C), and the log-likelihood.
+
+    Args:
+        log_belief: (N, C) or (C,).
+        evidence: (N, Q) sparse, weighted number of labels.
+        confusion: (Q, C) θ.
+    """
     with np.errstate(divide="ignore"):
-        log_joint = log_belief + pairs.matrix @ np.log(confusion)  # (N, C)
+        log_joint = log_belief + evidence @ np.log(confusion)  # (N, C)
     log_total = logsumexp(log_joint, axis=1, keepdims=True)  # (N, 1)
     return np.exp(log_joint - log_total), float(log_total.sum())
 
@@ -230,7 +240,8 @@ def _confusion_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floa
     seen = pairs.by_annotator @ counts  # (A, C)
     if shrinkage == 0:
         return _divided(counts, seen[pairs.annotator])
-    return (counts + shrinkage * _target_of_pairs(pairs, counts, shrinkage)) / (seen + shrinkage)[pairs.annotator]
+    shrunk = counts + shrinkage * _target_of_pairs(pairs, counts, shrinkage)
+    return np.asarray(shrunk / (seen + shrinkage)[pairs.annotator])
 
 
 def _target_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floats:
@@ -241,9 +252,14 @@ def _target_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floats:
 
 
 def _without_own(
-    posterior: Floats, pairs: _Pairs, counts: Floats, shrinkage: float, log_belief: Floats | None
+    posterior: Floats,
+    pairs: _Pairs,
+    counts: Floats,
+    shrinkage: float,
+    log_belief: Floats | None,
+    weight: Floats | None,
 ) -> Floats:
-    """Return r, (N, C), of every item from the counts of all other items."""
+    """Return r, (N, C), of every item from the counts of all other items; `log_belief` None for class shares."""
     classes, (items, pair) = pairs.shape[2], pairs.labels
     if log_belief is None:
         log_joint = np.log(np.maximum(posterior.sum(axis=0) - posterior, 0) + shrinkage / classes)
@@ -257,7 +273,7 @@ def _without_own(
         own = posterior[rows]  # (labels of the chunk, C)
         log_confusion = np.log(np.maximum(counts[of] - own, 0) + prior[of])
         log_confusion -= np.log(np.maximum(seen[of] - own, 0) + shrinkage)
-        np.add.at(log_joint, rows, log_confusion)
+        np.add.at(log_joint, rows, log_confusion if weight is None else weight[rows, None] * log_confusion)
     return np.asarray(softmax(log_joint, axis=1))
 
 
@@ -287,8 +303,8 @@ def _log_odds(probability: Floats) -> Floats:
 def _normalised(weights: Floats, otherwise: float = 0.0) -> Floats:
     """Return weights (..., C) divided by their sums; `otherwise` where these are 0."""
     total = weights.sum(axis=-1, keepdims=True)
-    return np.divide(weights, total, out=np.full(weights.shape, otherwise), where=total > 0)
+    return np.asarray(np.divide(weights, total, out=np.full(weights.shape, otherwise), where=total > 0))
 
 
 def _divided(weights: Floats, total: Floats) -> Floats:
-    return np.divide(weights, total, out=np.zeros(np.shape(weights)), where=total > 0)
+    return np.asarray(np.divide(weights, total, out=np.zeros(np.shape(weights)), where=total > 0))

@@ -1,0 +1,75 @@
+"""True classes from the beliefs of networks and the labels of several annotators. Pure: arrays in, arrays out.
+
+Notation and shapes are those of `s2e.data.dawid_skene` and `label_model`. The networks' belief about a sample and the
+labels of its annotators are independent evidence, given its class:
+
+    r_ij ∝ b_ij^(1/τ) Π over labels (a, k) of sample i of θ_ajk^(w_i)
+
+This replaces the given label, which is the consensus of the same annotators, and the transition matrix of the label
+model. θ is estimated again, with the beliefs instead of class shares; this is also possible where no sample has two
+labels. τ maximises the likelihood of the labels. w is 1 for samples that no network was trained on; where networks were
+trained on the consensus, their belief already contains a part of this evidence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import softmax
+
+from s2e.data.dawid_skene import dawid_skene
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Labels = NDArray[np.int64]
+
+_TEMPERATURES = (1 / 32, 8.0)
+"""Bounds of τ, those of the label model."""
+
+_ROUGH_TOLERANCE, _ROUGH_ITERATIONS = 1e-2, 20
+"""Of the iterations by which temperatures are compared."""
+
+
+def annotated_posterior(
+    belief: Floats, annotations: Labels, weight: Floats, temperature: float | None = None
+) -> tuple[Floats, float]:
+    """Return the posterior r, (N, C), and τ.
+
+    Args:
+        belief: (N, C) b, rows sum to 1.
+        annotations: (L, 3) sample, annotator and label of every label.
+        weight: (N,) w in [0, 1].
+        temperature: τ; the most likely one when None.
+    """
+    samples, classes = belief.shape
+    items, annotators, labels = annotations.T
+    shape = (samples, int(annotators.max()) + 1, classes)
+    with np.errstate(divide="ignore"):
+        log_belief = np.log(belief)
+
+    def tempered(log_temperature: float) -> Floats:
+        return np.asarray(softmax(log_belief / np.exp(log_temperature), axis=1))
+
+    def negative_log_likelihood(log_temperature: float) -> float:
+        rough = dawid_skene(
+            items,
+            annotators,
+            labels,
+            shape,
+            belief=tempered(log_temperature),
+            weight=weight,
+            tolerance=_ROUGH_TOLERANCE,
+            max_iterations=_ROUGH_ITERATIONS,
+        )
+        return -rough.log_likelihood
+
+    if temperature is None:
+        bounds = np.log(_TEMPERATURES)
+        found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.05})
+        temperature = float(np.exp(found.x))
+    fitted = dawid_skene(items, annotators, labels, shape, belief=tempered(float(np.log(temperature))), weight=weight)
+    return fitted.posterior, temperature
