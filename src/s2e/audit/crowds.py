@@ -3,12 +3,13 @@
 Notation and shapes are those of `s2e.data.dawid_skene` and `label_model`. The networks' belief about a sample and the
 labels of its annotators are independent evidence, given its class:
 
-    r_ij ∝ b_ij^(1/τ) Π over labels (a, k) of sample i of θ_ajk^(w_i)
+    r_ij ∝ b_ij^(1/τ) Π over labels (a, k) of sample i of θ_ajk
 
 This replaces the given label, which is the consensus of the same annotators, and the transition matrix of the label
 model. θ is estimated again, with the beliefs instead of class shares; this is also possible where no sample has two
-labels. τ maximises the likelihood of the labels. w is 1 for samples that no network was trained on; where networks were
-trained on the consensus, their belief already contains a part of this evidence.
+labels. τ maximises the likelihood of the labels. Where networks were trained on the consensus, their belief contains a
+part of this evidence, which then counts twice; leaving it out there, as the label model does for a single given label,
+also loses what the other labels say, and was no better wherever it was measured.
 """
 
 from __future__ import annotations
@@ -34,15 +35,12 @@ _ROUGH_TOLERANCE, _ROUGH_ITERATIONS = 1e-2, 20
 """Of the iterations by which temperatures are compared."""
 
 
-def annotated_posterior(
-    belief: Floats, annotations: Labels, weight: Floats, temperature: float | None = None
-) -> tuple[Floats, float]:
+def annotated_posterior(belief: Floats, annotations: Labels, temperature: float | None = None) -> tuple[Floats, float]:
     """Return the posterior r, (N, C), and τ.
 
     Args:
         belief: (N, C) b, rows sum to 1.
         annotations: (L, 3) sample, annotator and label of every label.
-        weight: (N,) w in [0, 1].
         temperature: τ; the most likely one when None.
     """
     samples, classes = belief.shape
@@ -61,7 +59,6 @@ def annotated_posterior(
             labels,
             shape,
             belief=tempered(log_temperature),
-            weight=weight,
             tolerance=_ROUGH_TOLERANCE,
             max_iterations=_ROUGH_ITERATIONS,
         )
@@ -71,5 +68,5 @@ def annotated_posterior(
         bounds = np.log(_TEMPERATURES)
         found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.05})
         temperature = float(np.exp(found.x))
-    fitted = dawid_skene(items, annotators, labels, shape, belief=tempered(float(np.log(temperature))), weight=weight)
-    return fitted.posterior, temperature
+    belief = tempered(float(np.log(temperature)))
+    return dawid_skene(items, annotators, labels, shape, belief=belief).posterior, temperature

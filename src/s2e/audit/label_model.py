@@ -136,7 +136,7 @@ def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit
     labels = evidence.labels
     beliefs = _Beliefs.of(evidence)
     if evidence.annotations is not None:
-        posterior, temperature = _annotated(beliefs, evidence.annotations, evidence.kept, temperature)
+        posterior, temperature = _annotated(beliefs, evidence.annotations, temperature)
         joint = beliefs.pairs.counts(posterior)
     else:
         if temperature is None:
@@ -299,11 +299,11 @@ def _most_likely_temperature(beliefs: _Beliefs, kept: Floats) -> float:
     return float(np.exp(found.x))
 
 
-def _annotated(beliefs: _Beliefs, annotations: Labels, kept: Floats, temperature: float | None) -> tuple[Floats, float]:
+def _annotated(beliefs: _Beliefs, annotations: Labels, temperature: float | None) -> tuple[Floats, float]:
     """Return r, (N, L), and τ, from the labels of several annotators instead of the given ones."""
-    belief = np.zeros((len(kept), beliefs.pairs.classes))
+    belief = np.zeros((len(beliefs.candidates), beliefs.pairs.classes))
     np.put_along_axis(belief, beliefs.candidates, beliefs.belief, axis=1)
-    posterior, temperature = annotated_posterior(belief, annotations, 1 - kept, temperature)
+    posterior, temperature = annotated_posterior(belief, annotations, temperature)
     return np.take_along_axis(posterior, beliefs.candidates, axis=1), temperature
 
 

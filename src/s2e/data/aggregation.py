@@ -127,7 +127,6 @@ def aggregate(annotations: Annotations) -> AggregatedLabels:
     found = dawid_skene(annotations.items, annotations.annotators, annotations.labels, annotations.shape)
     consensus = found.posterior.argmax(axis=1)
     counts, agreement = annotations.counts(), annotations.agreement(consensus)
-    compared = _agreement_of_pairs(annotations, counts)
     return AggregatedLabels(
         items=annotations.ids,
         labels=annotations.classes[consensus],
@@ -135,9 +134,9 @@ def aggregate(annotations: Annotations) -> AggregatedLabels:
         classes=annotations.classes,
         counts=counts,
         agreement=agreement,
-        annotators=_annotator_table(annotations, found, estimable=compared is not None),
+        annotators=_annotator_table(annotations, found, estimable=bool(found.compared.any())),
         converged=found.converged,
-        message=_message(annotations, found, compared),
+        message=_message(annotations, found, counts),
         _annotations=annotations,
         _model=found,
     )
@@ -191,19 +190,16 @@ def _annotator_table(annotations: Annotations, found: DawidSkene, *, estimable: 
     )
 
 
-def _agreement_of_pairs(annotations: Annotations, counts: NDArray[np.int64]) -> float | None:
-    """Return the share of equal ones among all pairs of labels of an item; None if there is no pair."""
-    pairs = int((counts * (counts - 1)).sum())
-    if pairs == 0:
-        return None
+def _agreement_of_pairs(annotations: Annotations, counts: NDArray[np.int64]) -> float:
+    """Return the share of equal ones among all pairs of labels of an item, of which there is one."""
     cells = np.unique(annotations.items * len(annotations.classes) + annotations.labels, return_counts=True)[1]
-    return float((cells * (cells - 1)).sum() / pairs)
+    return float((cells * (cells - 1)).sum() / (counts * (counts - 1)).sum())
 
 
-def _message(annotations: Annotations, found: DawidSkene, compared: float | None) -> str:
+def _message(annotations: Annotations, found: DawidSkene, counts: NDArray[np.int64]) -> str:
     items, annotators, classes = annotations.shape
     head = f"{len(annotations.items)} labels of {items} items by {annotators} annotators, {classes} classes"
-    if compared is None:
-        return f"{head}; no item has two labels, so the accuracy of annotators cannot be estimated"
+    if not found.compared.any():
+        return f"{head}; no item has labels of two annotators, so their accuracy cannot be estimated"
     settled = "" if found.converged else f"; the estimate has not settled after {found.iterations} iterations"
-    return f"{head}; two labels of an item agree in {compared:.1%}{settled}"
+    return f"{head}; two labels of an item agree in {_agreement_of_pairs(annotations, counts):.1%}{settled}"

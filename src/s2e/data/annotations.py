@@ -193,12 +193,14 @@ def long(
     if len(set(columns)) < len(columns):
         raise InvalidInput(f"item, annotator and label must be different columns, but got {', '.join(columns)}.")
     item_codes, item_texts = value_texts(frame[columns[0]], columns[0])
-    annotator_codes, annotator_texts = value_texts(frame[columns[1]], columns[1])
+    annotator_codes, found_names = value_texts(frame[columns[1]], columns[1])
     raise_all(
         f"column `{column}` must hold a value in every row, but row {int(np.flatnonzero(codes < 0)[0]) + 1} has none."
         for column, codes in ((columns[0], item_codes), (columns[1], annotator_codes))
         if (codes < 0).any()
     )
+    annotator_names = sorted(found_names, key=natural_key)
+    annotator_codes = np.array([annotator_names.index(each) for each in found_names], dtype=np.int64)[annotator_codes]
     label_codes, classes = _coded_labels(frame[columns[2]].astype(object), missing, name, text=text)
     if ids is None:
         known = np.array(_original_values(frame[columns[0]], item_codes, len(item_texts)))
@@ -208,9 +210,7 @@ def long(
         _check_matched(item_codes, item_texts, ids)
     kept = np.flatnonzero((label_codes >= 0) & (item_codes >= 0))
     kept = kept[np.argsort(item_codes[kept], kind="stable")]
-    return _checked(
-        item_codes[kept], annotator_codes[kept], label_codes[kept], known, tuple(annotator_texts), classes, name
-    )
+    return _checked(item_codes[kept], annotator_codes[kept], label_codes[kept], known, annotator_names, classes, name)
 
 
 def _check_matched(codes: Labels, texts: Sequence[str], ids: Sequence[str | None]) -> None:

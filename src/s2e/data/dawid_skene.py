@@ -25,6 +25,10 @@ g_j and h_jk are from the counts of all annotators and a few pseudo-counts, of w
 determines which class is which. ρ_a is the ratio of the odds of annotator a to be correct and those that all annotators
 have on the classes it labelled; it is shrunk to 1 by s labels.
 
+Only items with labels of two or more annotators are counted in n: a single label says nothing about the accuracy of its
+annotator, and would be fitted by any. If there is no such item, r are the labels themselves. With beliefs of a
+classifier, or s = 0, all items are counted.
+
 At the end, the posterior of every item is computed once more with θ and π from all other items (n without its own r):
 its own labels, which θ was fitted to, would confirm themselves. Where annotators have few labels, this removes most of
 the excess of confidence.
@@ -62,7 +66,7 @@ INTERVAL = 0.95
 _CHUNK = 2**23
 """Numbers of an (L, C) array that are computed at a time."""
 
-_CORRECT, _WRONG = 2.0, 1.0
+_CORRECT, _WRONG = 4.0, 1.0
 """Pseudo-counts of correct and of wrong labels for every class."""
 
 _ALMOST = 1 - 1e-12
@@ -78,12 +82,14 @@ class DawidSkene:
         log_likelihood: Σ_i ln Σ_j b_ij Π θ_ajk.
         iterations: their number.
         converged: whether θ has settled within the tolerance.
+        compared: (N,) bool, items with labels of two or more annotators.
     """
 
     posterior: Floats
     log_likelihood: float
     iterations: int
     converged: bool
+    compared: NDArray[np.bool_]
     _pairs: _Pairs
     _counts: Floats
     _shrinkage: float
@@ -107,7 +113,6 @@ def dawid_skene(
     shape: tuple[int, int, int],
     *,
     belief: Floats | None = None,
-    weight: Floats | None = None,
     shrinkage: float = SHRINKAGE,
     tolerance: float = TOLERANCE,
     max_iterations: int = MAX_ITERATIONS,
@@ -123,35 +128,37 @@ def dawid_skene(
         labels: (L,) indices in [0, C); C is at least 2.
         shape: (N, A, C).
         belief: (N, C) b, rows sum to 1; the class shares, estimated too, when None.
-        weight: (N,) exponent in [0, 1] of θ in the posterior of an item: how far its labels are independent of b; all 1
-            when None.
         shrinkage: s.
         tolerance: largest change of an entry of θ in the last iteration.
         max_iterations: largest number of iterations, at least 1.
     """
     pairs = _Pairs.of(items, annotators, labels, shape)
-    evidence = pairs.matrix if weight is None else sparse.diags(weight) @ pairs.matrix  # (N, Q)
+    compared = pairs.compared()
+    counted = np.ones(len(compared)) if belief is not None or shrinkage == 0 else compared.astype(np.float64)  # (N,)
     if belief is None:
         posterior = _normalised(pairs.votes(), 1 / pairs.shape[2])
         log_belief = np.zeros(1)
+        if not counted.any():
+            max_iterations = 0
     else:
         with np.errstate(divide="ignore"):
             log_belief = np.log(belief)
-        posterior, _ = _posterior(log_belief, evidence, (pairs.is_label + 1 / pairs.shape[2]) / 2)
-    confusion, converged, iterations = np.full(pairs.is_label.shape, np.inf), False, 0
+        posterior, _ = _posterior(log_belief, pairs, (pairs.is_label + 1 / pairs.shape[2]) / 2)
+    confusion, counts = np.full(pairs.is_label.shape, np.inf), np.zeros(pairs.is_label.shape)
+    log_likelihood, converged, iterations = 0.0, max_iterations == 0, 0
     while iterations < max_iterations and not converged:
-        counts = pairs.matrix.T @ posterior  # (Q, C)
+        counts = pairs.matrix.T @ (counted[:, None] * posterior)  # (Q, C)
         if belief is None:
             shares = _normalised(posterior.sum(axis=0) + shrinkage / pairs.shape[2])
             log_belief = np.log(shares, out=np.full(shares.shape, -np.inf), where=shares > 0)
         before, confusion = confusion, _confusion_of_pairs(pairs, counts, shrinkage)
-        posterior, log_likelihood = _posterior(log_belief, evidence, confusion)
+        posterior, log_likelihood = _posterior(log_belief, pairs, confusion)
         converged = bool(np.abs(confusion - before).max() < tolerance)
         iterations += 1
-    if shrinkage > 0:
+    if shrinkage > 0 and iterations > 0:
         known = None if belief is None else log_belief
-        posterior = _without_own(posterior, pairs, counts, shrinkage, known, weight)
-    return DawidSkene(posterior, log_likelihood, iterations, converged, pairs, counts, shrinkage)
+        posterior = _without_own(posterior, counted, pairs, counts, shrinkage, known)
+    return DawidSkene(posterior, log_likelihood, iterations, converged, compared, pairs, counts, shrinkage)
 
 
 def annotator_accuracy(annotators: Labels, correct: Floats, annotator_count: int) -> tuple[Floats, Floats, Floats]:
@@ -216,21 +223,20 @@ class _Pairs:
             shape,
         )
 
+    def compared(self) -> NDArray[np.bool_]:
+        """Return which items have labels of two or more annotators, (N,)."""
+        by_item = (self.matrix @ self.by_annotator.T).tocsr()  # (N, A)
+        return np.asarray(np.diff(by_item.indptr) > 1)
+
     def votes(self) -> Floats:
         """Return the number of labels of every class, (N, C)."""
         return np.asarray(self.matrix @ self.is_label.astype(np.float64))
 
 
-def _posterior(log_belief: Floats, evidence: Any, confusion: Floats) -> tuple[Floats, float]:
-    """Return r, (N, C), and the log-likelihood.
-
-    Args:
-        log_belief: (N, C) or (C,).
-        evidence: (N, Q) sparse, weighted number of labels.
-        confusion: (Q, C) θ.
-    """
+def _posterior(log_belief: Floats, pairs: _Pairs, confusion: Floats) -> tuple[Floats, float]:
+    """Return r, (N, C), and the log-likelihood; `log_belief` is (N, C) or (C,), `confusion` θ of the pairs, (Q, C)."""
     with np.errstate(divide="ignore"):
-        log_joint = log_belief + evidence @ np.log(confusion)  # (N, C)
+        log_joint = log_belief + pairs.matrix @ np.log(confusion)  # (N, C)
     log_total = logsumexp(log_joint, axis=1, keepdims=True)  # (N, 1)
     return np.exp(log_joint - log_total), float(log_total.sum())
 
@@ -253,11 +259,11 @@ def _target_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floats:
 
 def _without_own(
     posterior: Floats,
+    counted: Floats,
     pairs: _Pairs,
     counts: Floats,
     shrinkage: float,
     log_belief: Floats | None,
-    weight: Floats | None,
 ) -> Floats:
     """Return r, (N, C), of every item from the counts of all other items; `log_belief` None for class shares."""
     classes, (items, pair) = pairs.shape[2], pairs.labels
@@ -270,10 +276,10 @@ def _without_own(
     step = max(1, _CHUNK // classes)
     for first in range(0, len(items), step):
         rows, of = items[first : first + step], pair[first : first + step]
-        own = posterior[rows]  # (labels of the chunk, C)
+        own = counted[rows, None] * posterior[rows]  # (labels of the chunk, C)
         log_confusion = np.log(np.maximum(counts[of] - own, 0) + prior[of])
         log_confusion -= np.log(np.maximum(seen[of] - own, 0) + shrinkage)
-        np.add.at(log_joint, rows, log_confusion if weight is None else weight[rows, None] * log_confusion)
+        np.add.at(log_joint, rows, log_confusion)
     return np.asarray(softmax(log_joint, axis=1))
 
 
