@@ -35,19 +35,24 @@ _ROUGH_TOLERANCE, _ROUGH_ITERATIONS = 1e-2, 20
 """Of the iterations by which temperatures are compared."""
 
 
-def annotated_posterior(belief: Floats, annotations: Labels, temperature: float | None = None) -> tuple[Floats, float]:
-    """Return the posterior r, (N, C), and τ.
+def annotated_posterior(
+    belief: Floats, candidates: Labels, annotations: Labels, classes: int, temperature: float | None = None
+) -> tuple[Floats, float]:
+    """Return the posterior r of the candidates, (N, K), and τ.
 
     Args:
-        belief: (N, C) b, rows sum to 1.
+        belief: (N, K) b of the candidates, rows sum to 1; other classes have none.
+        candidates: (N, K) classes, all different in a row.
         annotations: (L, 3) sample, annotator and label of every label.
+        classes: C.
         temperature: τ; the most likely one when None.
     """
-    samples, classes = belief.shape
     items, annotators, labels = annotations.T
-    shape = (samples, int(annotators.max()) + 1, classes)
+    shape = (len(belief), int(annotators.max()) + 1, classes)
+    full = np.zeros(shape[::2])  # (N, C)
+    np.put_along_axis(full, candidates, belief, axis=1)
     with np.errstate(divide="ignore"):
-        log_belief = np.log(belief)
+        log_belief = np.log(full)
 
     def tempered(log_temperature: float) -> Floats:
         return np.asarray(softmax(log_belief / np.exp(log_temperature), axis=1))
@@ -68,5 +73,5 @@ def annotated_posterior(belief: Floats, annotations: Labels, temperature: float 
         bounds = np.log(_TEMPERATURES)
         found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.05})
         temperature = float(np.exp(found.x))
-    belief = tempered(float(np.log(temperature)))
-    return dawid_skene(items, annotators, labels, shape, belief=belief).posterior, temperature
+    posterior = dawid_skene(items, annotators, labels, shape, belief=tempered(float(np.log(temperature)))).posterior
+    return np.take_along_axis(posterior, candidates, axis=1), temperature

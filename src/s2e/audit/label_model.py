@@ -136,7 +136,9 @@ def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit
     labels = evidence.labels
     beliefs = _Beliefs.of(evidence)
     if evidence.annotations is not None:
-        posterior, temperature = _annotated(beliefs, evidence.annotations, temperature)
+        posterior, temperature = annotated_posterior(
+            beliefs.belief, beliefs.candidates, evidence.annotations, evidence.classes, temperature
+        )
         joint = beliefs.pairs.counts(posterior)
     else:
         if temperature is None:
@@ -297,14 +299,6 @@ def _most_likely_temperature(beliefs: _Beliefs, kept: Floats) -> float:
     bounds = np.log(_TEMPERATURES)
     found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.01})
     return float(np.exp(found.x))
-
-
-def _annotated(beliefs: _Beliefs, annotations: Labels, temperature: float | None) -> tuple[Floats, float]:
-    """Return r, (N, L), and τ, from the labels of several annotators instead of the given ones."""
-    belief = np.zeros((len(beliefs.candidates), beliefs.pairs.classes))
-    np.put_along_axis(belief, beliefs.candidates, beliefs.belief, axis=1)
-    posterior, temperature = annotated_posterior(belief, annotations, temperature)
-    return np.take_along_axis(posterior, beliefs.candidates, axis=1), temperature
 
 
 def _posterior(belief: Floats, pairs: _Pairs, kept: Floats) -> tuple[Floats, Floats]:
