@@ -159,12 +159,12 @@ def test_adversarial_and_constant_annotators_do_no_harm():
 def test_annotators_with_few_labels_are_shrunk_to_all_others():
     table = np.full((400, 7), -1)
     table[:, :5] = labelled_by(TRUTH, np.stack([confusion_of(0.7, 3)] * 5))
-    table[:2, 5] = TRUTH[:2]  # two labels, both correct
+    table[np.flatnonzero(TRUTH == 0)[:2], 5] = 0  # two labels, both correct
     table[:100, 6] = TRUTH[:100]  # a hundred
     found = estimated(table)
     few, many = (np.diag(found.confusion(each)).mean() for each in (5, 6))
     assert 0.7 < few < 0.85 < many
-    unseen = found.confusion(5)[3 - 1 if TRUTH[0] != 2 and TRUTH[1] != 2 else 0]  # a class it has not labelled
+    unseen = found.confusion(5)[1]  # of a class that it has not labelled
     assert unseen.max() > 0.6
     assert (unseen > 0).all()
 
@@ -192,29 +192,49 @@ def test_large_chunks_and_small_ones_give_the_same(monkeypatch):
 
 
 def test_intervals_of_known_labels_are_binomial():
-    correct = np.array([1.0] * 45 + [0.0] * 5)
-    accuracy, low, high = annotator_accuracy(np.zeros(50, dtype=np.int64), correct, 1)
+    items, correct = np.arange(50), np.array([1.0] * 45 + [0.0] * 5)
+    accuracy, low, high = annotator_accuracy(items, np.zeros(50, dtype=np.int64), correct, (50, 1, 2))
     assert accuracy[0] == 0.9
     assert 0.78 < low[0] < 0.82
     assert 0.95 < high[0] < 0.98
 
 
 def test_intervals_without_information_are_wide():
-    accuracy, low, high = annotator_accuracy(np.zeros(500, dtype=np.int64), np.full(500, 0.7), 1)
+    items, annotators = np.arange(500), np.zeros(500, dtype=np.int64)
+    accuracy, low, high = annotator_accuracy(items, annotators, np.full(500, 0.7), (500, 1, 2))
     assert accuracy[0] == pytest.approx(0.7)
     assert low[0] < 0.01
     assert high[0] > 0.99
 
 
+def simulated_intervals(accuracies, gaps, seed):
+    truth = np.random.default_rng(seed).integers(3, size=300)
+    table = labelled_by(truth, np.stack([confusion_of(each, 3) for each in accuracies]), gaps=gaps, seed=seed)
+    items, annotators, labels = triples_of(table)
+    found = dawid_skene(items, annotators, labels, (*table.shape, 3))
+    return annotator_accuracy(items, annotators, found.posterior[items, labels], (*table.shape, 3))
+
+
 def test_intervals_hold_the_accuracy_of_most_simulated_annotators():
     held = []
-    for seed in range(6):
-        generator = np.random.default_rng(seed)
-        truth = generator.integers(3, size=300)
-        accuracies = generator.uniform(0.4, 0.95, size=12)
-        table = labelled_by(truth, np.stack([confusion_of(each, 3) for each in accuracies]), gaps=0.6, seed=seed)
-        items, annotators, labels = triples_of(table)
-        found = dawid_skene(items, annotators, labels, (300, 12, 3))
-        _, low, high = annotator_accuracy(annotators, found.posterior[items, labels], 12)
+    for seed in range(8):
+        accuracies = np.random.default_rng(seed).uniform(0.4, 0.95, size=12)
+        _, low, high = simulated_intervals(accuracies, 0.6, seed)
         held += list((low <= accuracies) & (accuracies <= high))
     assert np.mean(held) >= 0.9
+
+
+def test_intervals_of_two_annotators_are_wider_than_those_of_five():
+    # Two labels agree or not; which of them is wrong remains unknown.
+    widths = []
+    for accuracies in (np.array([0.85, 0.75]), np.array([0.85, 0.75, 0.8, 0.8, 0.8])):
+        found = [simulated_intervals(accuracies, 0.0, seed) for seed in range(6)]
+        widths.append(np.mean([(high - low)[:2] for _, low, high in found]))
+    assert widths[0] > 2 * widths[1]
+
+
+def test_errors_of_very_many_annotators_are_taken_as_independent(monkeypatch):
+    accuracies = np.linspace(0.5, 0.95, 12)
+    together = simulated_intervals(accuracies, 0.5, 3)
+    monkeypatch.setattr("s2e.data.dawid_skene._MOST_COMPARED", 5)
+    np.testing.assert_allclose(simulated_intervals(accuracies, 0.5, 3), together, atol=0.05)

@@ -182,7 +182,7 @@ def with_consensus(
 def _annotator_table(annotations: Annotations, found: DawidSkene, *, estimable: bool) -> pd.DataFrame:
     names = annotations.annotator_names
     correct = found.posterior[annotations.items, annotations.labels]
-    estimates = annotator_accuracy(annotations.annotators, correct, len(names))
+    estimates = annotator_accuracy(annotations.items, annotations.annotators, correct, annotations.shape)
     accuracy, low, high = estimates if estimable else (np.full(len(names), np.nan),) * 3
     given = np.bincount(annotations.annotators, minlength=len(names))
     return pd.DataFrame(

@@ -139,11 +139,11 @@ def annotations_of(
             raise InvalidInput(f"`{name}` must have the shape (N, annotators), but got {array.shape}.")
         return wide(pd.DataFrame(array), missing=missing, name=name)
     frame = with_text_names(given)
-    found = detected_columns(frame, columns, name)
+    found = detected_columns(frame, columns)
     if found is not None:
         return long(frame, found, missing=missing, name=name)
     if any(column is not None for column in columns):
-        raise _undetected(frame, name)
+        raise _undetected(frame, "`item`, `annotator` and `label`")
     return wide(frame, missing=missing, name=name)
 
 
@@ -185,11 +185,6 @@ def long(
         name: the parameter that holds them, for messages.
         text: whether classes are compared as text, as those of files are.
     """
-    raise_all(
-        str(unknown_name(f"column of the {kind}s", column, frame.columns, MAX_NAMES))
-        for kind, column in zip(COLUMN_KINDS, columns, strict=True)
-        if column not in frame.columns
-    )
     if len(set(columns)) < len(columns):
         raise InvalidInput(f"item, annotator and label must be different columns, but got {', '.join(columns)}.")
     item_codes, item_texts = value_texts(frame[columns[0]], columns[0])
@@ -226,12 +221,21 @@ def _check_matched(codes: Labels, texts: Sequence[str], ids: Sequence[str | None
 
 
 def detected_columns(
-    frame: pd.DataFrame, given: Sequence[str | None] = (None, None, None), name: str = "annotations"
+    frame: pd.DataFrame, given: Sequence[str | None], parameters: Sequence[str] = COLUMN_KINDS
 ) -> tuple[str, str, str] | None:
-    """Return the columns of items, annotators and labels, as given or by their names; None if one is not found."""
+    """Return the columns of items, annotators and labels: those given, others by their names.
+
+    Args:
+        frame: a table.
+        given: the columns, None for those to detect.
+        parameters: the parameters that hold them, for messages.
+
+    Returns:
+        None if a column is not found.
+    """
     raise_all(
-        str(unknown_name(f"{kind} column of `{name}`", column, frame.columns, MAX_NAMES))
-        for kind, column in zip(COLUMN_KINDS, given, strict=True)
+        str(unknown_name(parameter, column, frame.columns, MAX_NAMES))
+        for parameter, column in zip(parameters, given, strict=True)
         if column is not None and column not in frame.columns
     )
     plain = {column.casefold().replace(" ", "_").replace("-", "_"): column for column in frame.columns}
@@ -244,9 +248,9 @@ def detected_columns(
     return None if item is None or annotator is None or label is None else (item, annotator, label)
 
 
-def _undetected(frame: pd.DataFrame, name: str) -> InvalidInput:
+def _undetected(frame: pd.DataFrame, parameters: str) -> InvalidInput:
     return InvalidInput(
-        f"the columns of items, annotators and labels of `{name}` must be named, because they were not detected among "
+        f"{parameters} must name the columns of items, annotators and labels, which were not detected among "
         f"{listed(map(repr, frame.columns), MAX_NAMES)}."
     )
 
@@ -292,9 +296,9 @@ def annotations_of_rows(
         )
     table = with_text_names(table)
     named = tuple(columns) or (id_column if id_column in table.columns else None, None, None)
-    found = detected_columns(table, named)
+    found = detected_columns(table, named, ("annotation_columns",) * 3)
     if found is None:
-        raise _undetected(table, "annotations")
+        raise _undetected(table, "`annotation_columns`")
     return long(table, found, ids=[texts[code] if code >= 0 else None for code in codes.tolist()], text=True)
 
 

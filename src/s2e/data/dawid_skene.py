@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Labels = NDArray[np.int64]
 
-SHRINKAGE = 8.0
+SHRINKAGE = 16.0
 """s, a number of labels."""
 
 TOLERANCE = 1e-4
@@ -62,6 +62,11 @@ MAX_ITERATIONS = 1000
 
 INTERVAL = 0.95
 """Probability of the intervals of accuracies."""
+
+_LEAST_VARIANCE = 1e-6
+
+_MOST_COMPARED = 1000
+"""Largest number of annotators whose accuracies are estimated together; the errors of more are taken as independent."""
 
 _CHUNK = 2**23
 """Numbers of an (L, C) array that are computed at a time."""
@@ -161,24 +166,32 @@ def dawid_skene(
     return DawidSkene(posterior, log_likelihood, iterations, converged, compared, pairs, counts, shrinkage)
 
 
-def annotator_accuracy(annotators: Labels, correct: Floats, annotator_count: int) -> tuple[Floats, Floats, Floats]:
-    """Return the accuracy of every annotator, (A,), and the bounds of its interval.
+def annotator_accuracy(
+    items: Labels, annotators: Labels, correct: Floats, shape: tuple[int, int, int]
+) -> tuple[Floats, Floats, Floats]:
+    """Return the accuracy α of every annotator, (A,), and the bounds of its interval.
 
-    The interval is that of a beta distribution. An annotator's labels count in full only where it is certain whether
-    they are correct: their effective number is n − Σ c (1 − c)/(α (1 − α)), from the observed information of α (Louis
-    1982).
+    The interval is that of a beta distribution with the variance of α: the inverse of the information matrix (A, A) of
+    all accuracies, the sum over items of the products of their scores, Σ (c − α)/(α (1 − α)) over the labels of an
+    annotator. It is wide where labels are not known to be correct or wrong, and where only few annotators are compared.
 
     Args:
+        items: (L,) indices in [0, N).
         annotators: (L,) indices in [0, A); each has a label.
         correct: (L,) posterior probability c that a label is correct.
-        annotator_count: A.
+        shape: (N, A, C).
     """
-    given = np.bincount(annotators, minlength=annotator_count).astype(np.float64)  # (A,)
-    accuracy = np.bincount(annotators, correct, annotator_count) / given
-    missing = np.bincount(annotators, correct * (1 - correct), annotator_count)
-    variance = accuracy * (1 - accuracy)
-    lost = np.divide(missing, variance, out=np.zeros(annotator_count), where=variance > 0)
-    effective = np.maximum(given - lost, 0.0)
+    samples, annotator_count, _ = shape
+    accuracy = np.bincount(annotators, correct, annotator_count) / np.bincount(annotators, minlength=annotator_count)
+    variance = np.maximum(accuracy * (1 - accuracy), _LEAST_VARIANCE)  # of one label
+    of_labels = (correct - accuracy[annotators]) / variance[annotators]
+    scores = sparse.csr_matrix((of_labels, (items, annotators)), shape=(samples, annotator_count))
+    if annotator_count <= _MOST_COMPARED:
+        information = (scores.T @ scores).toarray() + np.diag(1 / variance)  # with that of one label more
+        error = np.diag(np.linalg.inv(information))
+    else:
+        error = 1 / (np.asarray(scores.multiply(scores).sum(axis=0)).ravel() + 1 / variance)
+    effective = np.maximum(variance / error - 1, 0.0)  # number of labels
     successes, failures = effective * accuracy + 0.5, effective * (1 - accuracy) + 0.5  # Jeffreys' prior
     low, high = (betaincinv(successes, failures, tail) for tail in ((1 - INTERVAL) / 2, (1 + INTERVAL) / 2))
     return accuracy, np.minimum(low, accuracy), np.maximum(high, accuracy)
