@@ -16,9 +16,10 @@ from small_tasks import blobs
 
 pytestmark = pytest.mark.usefixtures("work")
 
-ANNOTATORS = ["ann1", "ann2", "ann3"]
+ANNOTATORS = ["ann1", "ann2", "ann3", "ann4"]
+ACCURACIES = (0.9, 0.8, 0.7, 0.6)
 DATA = blobs(240, wrong=0.0)
-LABELS = labelled_by(DATA.labels, np.stack([confusion_of(each, 4) for each in (0.9, 0.7, 0.5)]), gaps=0.25, seed=1)
+LABELS = labelled_by(DATA.labels, np.stack([confusion_of(each, 4) for each in ACCURACIES]), gaps=0.25, seed=1)
 LABELS[(LABELS < 0).all(axis=1), 0] = 0
 LABELS[7] = -1
 COUNTS = (LABELS >= 0).sum(axis=1)
@@ -53,7 +54,7 @@ def searched(*arguments: str, out: str) -> None:
 def test_wide_and_long_tables_give_the_same_run_with_annotators_and_agreement(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    searched("wide.csv", "--annotators", "ann1, ann2,ann3", out="wide")
+    searched("wide.csv", "--annotators", "ann1, ann2,ann3,ann4", out="wide")
     assert "1 of 240 rows have no label and are left out: row 8" in caplog.text
     searched("items.csv", "--annotations", "labels.parquet", out="long")
     assert Path("wide/label_issues.csv").read_bytes() == Path("long/label_issues.csv").read_bytes()
@@ -61,7 +62,7 @@ def test_wide_and_long_tables_give_the_same_run_with_annotators_and_agreement(
     annotators = rows("wide/annotators.csv")
     assert [row["annotator"] for row in annotators] == ANNOTATORS
     assert [int(row["labels"]) for row in annotators] == (LABELS >= 0).sum(axis=0).tolist()
-    for row, accuracy in zip(annotators, (0.9, 0.7, 0.5), strict=True):
+    for row, accuracy in zip(annotators, ACCURACIES, strict=True):
         assert float(row["accuracy_low"]) < float(row["accuracy"]) < float(row["accuracy_high"])
         assert float(row["accuracy"]) == pytest.approx(accuracy, abs=0.12)
     audited = rows("wide/label_issues.csv")

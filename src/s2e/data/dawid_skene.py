@@ -23,7 +23,7 @@ as those of all annotators:
 
 g_j and h_jk are from the counts of all annotators and a few pseudo-counts, of which more are correct than wrong: this
 determines which class is which. ρ_a is the ratio of the odds of annotator a to be correct and those that all annotators
-have on the classes it labelled; it is shrunk to 1 by s labels.
+have on the classes it labelled; it is shrunk to 1 by a few labels.
 
 Only items with labels of two or more annotators are counted in n: a single label says nothing about the accuracy of its
 annotator, and would be fitted by any. If there is no such item, r are the labels themselves. With beliefs of a
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 SHRINKAGE = 16.0
 """s, a number of labels."""
+
+_RATIO_SHRINKAGE = 4.0
+"""Number of labels by which the ratio ρ of an annotator is shrunk to 1; it rests on the labels of all classes."""
 
 TOLERANCE = 1e-4
 """The iteration ends when no entry of θ changes by more; its statistical error is far larger."""
@@ -105,7 +108,7 @@ class DawidSkene:
         own = pairs.annotator == annotator
         counts = np.zeros((classes, classes))
         counts[:, pairs.label[own]] = self._counts[own].T
-        accuracy, wrong = _targets(pairs, self._counts, self._shrinkage)
+        accuracy, wrong = _targets(pairs, self._counts)
         target = (1 - accuracy[annotator])[:, None] * wrong + np.diag(accuracy[annotator])
         total = counts.sum(axis=1, keepdims=True) + self._shrinkage  # (C, 1)
         return np.asarray(np.divide(counts + self._shrinkage * target, total, out=target, where=total > 0))
@@ -259,13 +262,13 @@ def _confusion_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floa
     seen = pairs.by_annotator @ counts  # (A, C)
     if shrinkage == 0:
         return _divided(counts, seen[pairs.annotator])
-    shrunk = counts + shrinkage * _target_of_pairs(pairs, counts, shrinkage)
+    shrunk = counts + shrinkage * _target_of_pairs(pairs, counts)
     return np.asarray(shrunk / (seen + shrinkage)[pairs.annotator])
 
 
-def _target_of_pairs(pairs: _Pairs, counts: Floats, shrinkage: float) -> Floats:
+def _target_of_pairs(pairs: _Pairs, counts: Floats) -> Floats:
     """Return m, (Q, C)."""
-    accuracy, wrong = _targets(pairs, counts, shrinkage)
+    accuracy, wrong = _targets(pairs, counts)
     correct = accuracy[pairs.annotator]  # (Q, C)
     return np.where(pairs.is_label, correct, (1 - correct) * wrong.T[pairs.label])
 
@@ -284,7 +287,7 @@ def _without_own(
         log_joint = np.log(np.maximum(posterior.sum(axis=0) - posterior, 0) + shrinkage / classes)
     else:
         log_joint = log_belief.copy()
-    prior = shrinkage * _target_of_pairs(pairs, counts, shrinkage)  # (Q, C)
+    prior = shrinkage * _target_of_pairs(pairs, counts)  # (Q, C)
     seen = (pairs.by_annotator @ counts)[pairs.annotator]  # (Q, C)
     step = max(1, _CHUNK // classes)
     for first in range(0, len(items), step):
@@ -296,7 +299,7 @@ def _without_own(
     return np.asarray(softmax(log_joint, axis=1))
 
 
-def _targets(pairs: _Pairs, counts: Floats, shrinkage: float) -> tuple[Floats, Floats]:
+def _targets(pairs: _Pairs, counts: Floats) -> tuple[Floats, Floats]:
     """Return α, (A, C), and h, (C, C) with a diagonal of zeros."""
     classes = pairs.shape[2]
     group = (pairs.by_label @ counts).T  # (C, C): true class, label
@@ -310,7 +313,7 @@ def _targets(pairs: _Pairs, counts: Floats, shrinkage: float) -> tuple[Floats, F
     given = seen.sum(axis=1)  # (A,)
     expected = _divided(seen @ common, given)  # (A,), of all annotators on the classes that an annotator labelled
     correct = pairs.by_annotator @ (counts * pairs.is_label).sum(axis=1)
-    achieved = _divided(correct + shrinkage * expected, given + shrinkage)
+    achieved = (correct + _RATIO_SHRINKAGE * expected) / (given + _RATIO_SHRINKAGE)
     log_ratio = _log_odds(achieved) - _log_odds(expected)
     return expit(_log_odds(common) + log_ratio[:, None]), wrong
 
