@@ -92,6 +92,13 @@ def test_classes_that_are_no_candidates_have_no_belief():
     np.testing.assert_allclose(posterior, np.take_along_axis(expected, two, axis=1))
 
 
+def test_numbers_of_annotators_may_be_any():
+    belief, labels = beliefs(0.6), annotations((0.7, 0.6, 0.6))
+    expected, _ = combined(belief, labels, temperature=1.0)
+    found, _ = combined(belief, labels * [1, 2**60, 1], temperature=1.0)
+    np.testing.assert_array_equal(found, expected)
+
+
 # The audit
 
 

@@ -47,8 +47,9 @@ def annotated_posterior(
         classes: C.
         temperature: τ; the most likely one when None.
     """
-    items, annotators, labels = annotations.T
-    shape = (len(belief), int(annotators.max()) + 1, classes)
+    items, numbers, labels = annotations.T
+    known, annotators = np.unique(numbers, return_inverse=True)
+    shape = (len(belief), len(known), classes)
     full = np.zeros(shape[::2])  # (N, C)
     np.put_along_axis(full, candidates, belief, axis=1)
     with np.errstate(divide="ignore"):
