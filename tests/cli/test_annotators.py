@@ -105,6 +105,7 @@ def test_a_run_is_resumed_and_predicts_with_its_own_columns() -> None:
             ["items.csv", "--annotations", "labels.csv", "--id", "key", "--annotation-columns", "key,worker,x"],
             "`annotation_columns` must be one of",
         ),
+        (["wide.csv", "--annotators", "ann1,ann2", "--noise", "symmetric:0.2"], "`noise` must be none for labels of"),
         (["digits", "--annotators", "ann1,ann2"], "`annotators` must be given for tables only"),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",

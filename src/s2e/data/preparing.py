@@ -42,6 +42,8 @@ def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
         raise InvalidInput(f"`data` must be given: {DATA_HELP}.")
     if not noises or len({str(parse_noise(noise)) for noise in noises}) < len(noises):
         raise InvalidInput(f"`noise` must name each noise setting once, but got {', '.join(noises) or 'none'}.")
+    if (spec.annotators or spec.annotations) and any(parse_noise(noise).kind != "none" for noise in noises):
+        raise InvalidInput(f"`noise` must be none for labels of several annotators, but got {', '.join(noises)}.")
     if spec.annotations and not Path(spec.annotations).is_file():
         raise InvalidInput(f"`annotations` must be a file that exists, but got {spec.annotations!r}.")
     if spec.validation not in VALIDATIONS and not Path(spec.validation).is_file():
