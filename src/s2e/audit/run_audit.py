@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from s2e.audit.evidence import Evidence
 from s2e.audit.label_model import LabelAudit, audit
+from s2e.data.annotations import label_agreement
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
 from s2e.runs import Run, all_options, csv_text, read_classifier, read_configuration
@@ -72,8 +73,7 @@ class AuditedRun:
             return {}
         samples, _, labels = self.annotations.T
         counts = np.bincount(samples, minlength=len(self.ids))
-        equal = np.bincount(samples, labels == self.labels[samples], len(self.ids))
-        agreement = np.divide(equal, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        agreement = label_agreement(samples, labels, self.labels)
         return {"annotators": counts.tolist(), "agreement": agreement.tolist()}
 
     def summary(self) -> dict[str, Any]:

@@ -73,9 +73,7 @@ class Annotations:
 
     def agreement(self, labels: Labels) -> NDArray[np.float64]:
         """Return the share of the labels of every item that equal a given one, (N,); NaN where it has no label."""
-        equal = np.bincount(self.items, self.labels == labels[self.items], len(self.ids))
-        counts = self.counts()
-        return np.asarray(np.divide(equal, counts, out=np.full(len(self.ids), np.nan), where=counts > 0))
+        return label_agreement(self.items, self.labels, labels)
 
     def triples(self) -> Labels:
         """Return item, annotator and label as columns, (L, 3)."""
@@ -103,6 +101,19 @@ class Annotations:
             labels=codes[known],
             classes=np.array(classes),
         )
+
+
+def label_agreement(items: Labels, labels: Labels, given: Labels) -> NDArray[np.float64]:
+    """Return the share of the labels of every item that equal the given one, (N,); NaN where it has none.
+
+    Args:
+        items: (L,) indices in [0, N).
+        labels: (L,).
+        given: (N,).
+    """
+    counts = np.bincount(items, minlength=len(given))
+    equal = np.bincount(items, labels == given[items], len(given))
+    return np.asarray(np.divide(equal, counts, out=np.full(len(given), np.nan), where=counts > 0))
 
 
 # From arrays and tables

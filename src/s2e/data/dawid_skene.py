@@ -177,6 +177,8 @@ def annotator_accuracy(
     The interval is that of a beta distribution with the variance of α: the inverse of the information matrix (A, A) of
     all accuracies, the sum over items of the products of their scores, Σ (c − α)/(α (1 − α)) over the labels of an
     annotator. It is wide where labels are not known to be correct or wrong, and where only few annotators are compared.
+    The errors of θ by class are not in it: where one annotator is far better than all others, its accuracy is
+    underestimated, and the interval too narrow.
 
     Args:
         items: (L,) indices in [0, N).
