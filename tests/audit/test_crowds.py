@@ -71,6 +71,16 @@ def test_overconfident_beliefs_are_tempered():
     assert posterior.max(axis=1).mean() == pytest.approx(accuracy(posterior), abs=0.05)
 
 
+def test_a_part_of_the_samples_gives_about_the_same_temperature(monkeypatch):
+    belief, labels = beliefs(0.6), annotations((0.75, 0.7, 0.65))
+    _, of_all = combined(belief, labels)
+    monkeypatch.setattr("s2e.audit.crowds._ROUGH_SIZE", SAMPLES * CLASSES // 3)
+    posterior, of_part = combined(belief, labels)
+    assert of_part != of_all
+    assert of_part == pytest.approx(of_all, rel=0.3)
+    assert len(posterior) == SAMPLES
+
+
 def test_single_labels_are_judged_by_the_beliefs():
     table = np.where(np.arange(4) == (np.arange(SAMPLES) % 4)[:, None], TRUTH[:, None], -1)
     wrong = np.arange(SAMPLES) % 8 == 1  # half of the labels of one annotator

@@ -34,6 +34,9 @@ _TEMPERATURES = (1 / 32, 8.0)
 _ROUGH_TOLERANCE, _ROUGH_ITERATIONS = 1e-2, 20
 """Of the iterations by which temperatures are compared."""
 
+_ROUGH_SIZE = 2**17
+"""Numbers of the (N, C) beliefs by which temperatures are compared."""
+
 
 def annotated_posterior(
     belief: Floats, candidates: Labels, annotations: Labels, classes: int, temperature: float | None = None
@@ -55,16 +58,17 @@ def annotated_posterior(
     with np.errstate(divide="ignore"):
         log_belief = np.log(full)
 
-    def tempered(log_temperature: float) -> Floats:
-        return np.asarray(softmax(log_belief / np.exp(log_temperature), axis=1))
+    step = max(1, full.size // _ROUGH_SIZE)  # every step-th sample is enough for one number
+    some = items % step == 0
+    some_beliefs = log_belief[::step]
 
     def negative_log_likelihood(log_temperature: float) -> float:
         rough = dawid_skene(
-            items,
-            annotators,
-            labels,
-            shape,
-            belief=tempered(log_temperature),
+            items[some] // step,
+            annotators[some],
+            labels[some],
+            (len(some_beliefs), *shape[1:]),
+            belief=_tempered(some_beliefs, log_temperature),
             tolerance=_ROUGH_TOLERANCE,
             max_iterations=_ROUGH_ITERATIONS,
         )
@@ -74,5 +78,11 @@ def annotated_posterior(
         bounds = np.log(_TEMPERATURES)
         found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 0.05})
         temperature = float(np.exp(found.x))
-    posterior = dawid_skene(items, annotators, labels, shape, belief=tempered(float(np.log(temperature)))).posterior
+    belief = _tempered(log_belief, float(np.log(temperature)))
+    posterior = dawid_skene(items, annotators, labels, shape, belief=belief).posterior
     return np.take_along_axis(posterior, candidates, axis=1), temperature
+
+
+def _tempered(log_belief: Floats, log_temperature: float) -> Floats:
+    """Return b^(1/τ), (N, C), rows normalised."""
+    return np.asarray(softmax(log_belief / np.exp(log_temperature), axis=1))
