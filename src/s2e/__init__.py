@@ -6,6 +6,7 @@
 | `search`, `SearchResult` | search the schedule with the best validation accuracy, for any network |
 | `train`, `TrainResult` | train one member with a schedule; returns the modules |
 | `find_label_issues`, `LabelAudit` | labels that are probably wrong, from any classifier's predictions |
+| `aggregate_labels`, `AggregatedLabels` | one label for each item from those of several annotators |
 | `Status` | how a search or a training ended |
 | `LabelledData`, `Curves`, `Dynamics` | samples with labels; records by epoch; records by sample |
 | `Callback`, `RunStarted`, `EpochFinished`, `GenerationFinished`, `RunEnded` | progress; see also s2e.callbacks |
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from s2e.audit import LabelAudit, find_label_issues
     from s2e.callbacks import Callback, RunEnded, RunStarted
     from s2e.data import LabelledData
+    from s2e.data.aggregation import AggregatedLabels, aggregate_labels
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
     from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
     from s2e.estimator import S2EClassifier
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from s2e.workflows import Status
 
 __all__ = [
+    "AggregatedLabels",
     "Augmentation",
     "Batch",
     "Callback",
@@ -64,6 +67,7 @@ __all__ = [
     "TrainingDiverged",
     "UnreadableData",
     "__version__",
+    "aggregate_labels",
     "find_label_issues",
     "search",
     "train",
@@ -74,6 +78,7 @@ _MODULES = {
     "s2e.audit": ("LabelAudit", "find_label_issues"),
     "s2e.callbacks": ("Callback", "RunEnded", "RunStarted"),
     "s2e.data": ("LabelledData",),
+    "s2e.data.aggregation": ("AggregatedLabels", "aggregate_labels"),
     "s2e.engine": (
         "Augmentation",
         "Curves",

@@ -94,6 +94,25 @@ class DataSpec:
     data: str = option("", f"Data to train on: {DATA_HELP}", argument=True)
     label: str = option("", "Label column of a table", metavar="COLUMN")
     id_column: str = option("", "ID column of a table", flag="--id", metavar="COLUMN")
+    annotators: tuple[str, ...] = option(
+        (),
+        "Label columns of a table that several annotators labelled, with gaps, instead of --label: the labels are "
+        "their consensus",
+        separated=True,
+        metavar="COLUMN,COLUMN",
+    )
+    annotations: str = option(
+        "",
+        "Table of the labels of several annotators, instead of --label: a row for each label, with its item (a value "
+        "of --id), annotator and label",
+        metavar="FILE",
+    )
+    annotation_columns: tuple[str, ...] = option(
+        (),
+        "Columns of --annotations with item, annotator and label; detected by their names when not given",
+        separated=True,
+        metavar="ITEM,ANNOTATOR,LABEL",
+    )
     image_size: int | None = option(
         None,
         "Side in pixels to which images of a folder or of the Hub are resized; when not given, the median of their "
@@ -113,10 +132,23 @@ class DataSpec:
     def __post_init__(self) -> None:
         raise_all(
             [
+                *self._annotation_problems(),
                 image_size_problem(self.image_size),
                 share_problem("validation_share", self.validation_share),
             ]
         )
+
+    def _annotation_problems(self) -> Iterator[str]:
+        """Return the problems of the fields about several annotators."""
+        annotators, columns = self.annotators, self.annotation_columns
+        if annotators and (len(annotators) < 2 or len(set(annotators)) < len(annotators)):
+            yield f"`annotators` must be two or more different columns, but got {', '.join(annotators)}."
+        if annotators and self.annotations:
+            yield f"`annotators` and `annotations` must not both be given, but got {self.annotations!r} too."
+        if self.annotations and not self.id_column:
+            yield "`annotations` must be used with `id_column` (--id), the column of the items, but got none."
+        if columns and (len(columns) != 3 or not self.annotations):
+            yield f"`annotation_columns` must be three columns of `annotations`, but got {', '.join(columns)}."
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,15 @@ def records_of(
     predictions(task, state, train.inputs, out=probabilities[:, : len(train)])
     if unseen is not None:
         predictions(task, state, unseen.inputs, out=probabilities[:, len(train) :])
-    records = sums | {
-        "rows": np.concatenate([part.rows for part in parts]),
-        "labels": np.concatenate([part.labels for part in parts]),
-        "probabilities": probabilities,  # (M, N, C)
-    }
+    records = (
+        _annotations(parts)
+        | sums
+        | {
+            "rows": np.concatenate([part.rows for part in parts]),
+            "labels": np.concatenate([part.labels for part in parts]),
+            "probabilities": probabilities,  # (M, N, C)
+        }
+    )
     if held_out and not trained.curves.diverged[list(held_out)].any():
         records["out_of_fold"] = _out_of_fold(task, trained, held_out, unseen)
     return records
@@ -85,6 +89,16 @@ def _out_of_fold(
     return found
 
 
+def _annotations(parts: Sequence[LabelledData]) -> dict[str, NDArray[Any]]:
+    """Return the labels of several annotators, (L, 3): sample, annotator and label; nothing if there are none."""
+    given = [part.annotations.triples() for part in parts if part.annotations is not None]
+    if len(given) < len(parts):
+        return {}
+    for triples, before in zip(given[1:], np.cumsum([len(part) for part in parts[:-1]]), strict=True):
+        triples[:, 0] += before
+    return {"annotations": np.concatenate(given)}
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """The input of a label audit.
@@ -95,12 +109,15 @@ class Evidence:
         kept: (N,) share, in [0, 1], of the times a sample was in a batch that a network was trained on it.
         loss: (S, N) mean cross-entropy of the given label over the networks and the epochs of an interval; NaN where
             the sample was in no batch. Where all are NaN, the probabilities are used for the given label too.
+        annotations: (L, 3) sample, annotator and label of the labels whose consensus the given labels are, where
+            several annotators labelled the samples; else None.
     """
 
     labels: Labels
     probabilities: NDArray[np.floating[Any]]
     kept: Floats
     loss: Floats
+    annotations: Labels | None = None
 
     def __post_init__(self) -> None:
         problems = self._shape_problems() or self._range_problems()
@@ -115,17 +132,20 @@ class Evidence:
             records: `seen`, (S, N) epochs of each interval in which the sample was in a batch; `kept`, (N,) times a
                 network was trained on it; `loss`, (S, N) its losses, summed over the networks and the epochs of an
                 interval; `labels`, (N,); `probabilities`, (M, N, C). With `out_of_fold`, (N, C), probabilities of
-                networks not trained on the sample, only these and the labels are used.
+                networks not trained on the sample, only these and the labels are used. `annotations`, (L, 3), where
+                several annotators labelled the samples.
         """
         labels = np.asarray(records["labels"], dtype=np.int64)
+        annotations = records.get("annotations")
         if "out_of_fold" in records:
-            return cls(labels, records["out_of_fold"][None], np.zeros(len(labels)), np.empty((0, len(labels))))
+            unseen = np.zeros(len(labels)), np.empty((0, len(labels)))
+            return cls(labels, records["out_of_fold"][None], *unseen, annotations)
         probabilities = records["probabilities"]
         times = len(probabilities) * np.asarray(records["seen"], dtype=np.float64)  # (S, N)
         total = times.sum(axis=0)  # (N,)
         mean = np.divide(records["loss"], times, out=np.full(times.shape, np.nan), where=times > 0)
         share = np.divide(records["kept"], total, out=np.zeros(total.shape), where=total > 0)
-        return cls(labels, probabilities, share, mean)
+        return cls(labels, probabilities, share, mean, annotations)
 
     def without_losses(self) -> Evidence:
         """Return the evidence without the losses, for methods whose losses are not those of the given labels."""
@@ -148,6 +168,9 @@ class Evidence:
             problems.append(f"`kept` must be ({samples},) like the labels, but got {self.kept.shape}.")
         if self.loss.ndim != 2 or self.loss.shape[1] != samples:
             problems.append(f"`loss` must be (S, {samples}), but got {self.loss.shape}.")
+        given = self.annotations
+        if given is not None and (given.ndim != 2 or given.shape[1] != 3 or len(given) == 0):
+            problems.append(f"`annotations` must be (L, 3) for at least one label, but got {given.shape}.")
         return problems
 
     def _range_problems(self) -> list[str]:
@@ -167,4 +190,7 @@ class Evidence:
             problems.append(f"`kept` must lie in [0, 1], but got {self.kept.min():g}..{self.kept.max():g}.")
         if (self.loss < 0).any():
             problems.append(f"`loss` must be at least 0, but got {np.nanmin(self.loss):g}.")
+        given = self.annotations
+        if given is not None and ((given < 0).any() or (given[:, ::2] >= [len(self.labels), self.classes]).any()):
+            problems.append("`annotations` must hold indices of samples, annotators and classes, but some are not.")
         return problems

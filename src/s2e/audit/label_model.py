@@ -59,7 +59,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
+from s2e.audit.crowds import annotated_posterior
 from s2e.audit.evidence import Evidence
 from s2e.audit.fixed_points import fixed_point
 
@@ -196,6 +198,9 @@ def audit(evidence: Evidence) -> LabelAudit:
     parameters = _most_likely(candidates, evidence.kept)
     state = _expectation(candidates, parameters, 1 - evidence.kept)
     posterior, pairs = state.posterior.astype(np.float64, copy=False), candidates.pairs
+    if evidence.annotations is not None:  # they replace the given label, which is their consensus
+        belief = softmax(candidates.log_belief.astype(np.float64), axis=1)
+        posterior, _ = annotated_posterior(belief, candidates.classes, evidence.annotations, evidence.classes)
     quality = posterior[samples, candidates.given]
     best = posterior.argmax(axis=1)
     best = np.where(posterior[samples, best] > quality, best, candidates.given)

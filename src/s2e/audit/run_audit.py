@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from s2e.audit.evidence import Evidence
 from s2e.audit.label_issues import summary_of
 from s2e.audit.label_model import LabelAudit, audit
+from s2e.data.annotations import label_agreement
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
 from s2e.runs import Run, all_options, csv_text, read_classifier, read_configuration
@@ -37,6 +38,7 @@ class AuditedRun:
         labels: (N,) the given labels.
         class_names: C names.
         audit: the result of the audit.
+        annotations: (L, 3) sample, annotator and label, where several annotators labelled the samples; else None.
     """
 
     ids: list[str]
@@ -44,10 +46,15 @@ class AuditedRun:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
     audit: LabelAudit
+    annotations: NDArray[np.int64] | None = None
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each sample, the label of lowest quality first."""
-        found = self.audit
+        """Return one row for each sample, the label of lowest quality first.
+
+        Where several annotators labelled the samples, the given label is their consensus, and a row has the number of
+        labels and the share of them that equal it.
+        """
+        found, crowd = self.audit, self._agreement()
         return [
             {
                 "id": self.ids[index],
@@ -56,9 +63,19 @@ class AuditedRun:
                 "confidence": float(found.confidence[index]),
                 "label_quality": float(found.quality[index]),
                 "is_label_issue": bool(found.issues[index]),
+                **{name: values[index] for name, values in crowd.items()},
             }
             for index in np.argsort(found.quality, kind="stable").tolist()
         ]
+
+    def _agreement(self) -> dict[str, list[Any]]:
+        """Return further columns about the annotators."""
+        if self.annotations is None:
+            return {}
+        samples, _, labels = self.annotations.T
+        counts = np.bincount(samples, minlength=len(self.ids))
+        agreement = label_agreement(samples, labels, self.labels)
+        return {"annotators": counts.tolist(), "agreement": agreement.tolist()}
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the audit, ready for JSON."""
@@ -89,7 +106,7 @@ def audit_run(run: Run) -> AuditedRun:
             f"{len(class_names)}."
         )
     ids = records["ids"].tolist() if "ids" in records else [str(row) for row in rows.tolist()]
-    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence))
+    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence), evidence.annotations)
 
 
 def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
@@ -105,6 +122,7 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
         "labels": ("i", (samples,)),
         **({"ids": ("U", (samples,))} if "ids" in records else {}),
         **({"out_of_fold": ("f", records["probabilities"].shape[1:])} if "out_of_fold" in records else {}),
+        **({"annotations": ("i", (records["annotations"].size // 3, 3))} if "annotations" in records else {}),
     }
     for name, (kinds, shape) in expected.items():
         if name not in records:

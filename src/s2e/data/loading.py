@@ -8,9 +8,10 @@ are read by the module of their format.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from s2e.files.regular import read_decompressed
 if TYPE_CHECKING:
     from s2e.data.samples import Labels
 
+CONSENSUS = "label"
+"""Name of the column for the consensus of several annotators, where no other is given."""
+
 DIGITS_TEST_SHARE = 0.2
 DIGITS_TEST_SEED = 0
 FORMS = "a table (.csv, .tsv or .parquet), a folder of class folders of images, an .npz file, or hf:NAME"
@@ -42,6 +46,9 @@ def load(
     label: str | None = None,
     id_column: str | None = None,
     image_size: int | None = None,
+    annotators: Sequence[str] = (),
+    annotations: str = "",
+    annotation_columns: Sequence[str] = (),
 ) -> Source:
     """Load a data set by name or path.
 
@@ -54,6 +61,11 @@ def load(
         label: label column of a table.
         id_column: column of a table that identifies its rows.
         image_size: side in pixels to which images of a folder or of the Hub are resized; chosen from them when None.
+        annotators: columns of a table that hold the labels of several annotators. The labels are their consensus, and
+            `label` is a name for it, "label" when not given.
+        annotations: path of a table with a row for each label of an annotator, whose items are values of `id_column`;
+            instead of `annotators`.
+        annotation_columns: its columns of items, annotators and labels; detected by their names when empty.
 
     Returns:
         Training samples, and validation and test samples where the data set has them. `digits` are float32
@@ -61,8 +73,10 @@ def load(
         (N, 3, 32, 32).
     """
     name = os.fspath(name_or_path)
+    crowd = _Crowd(tuple(annotators), annotations, tuple(annotation_columns))
     if name not in CATALOGUE:
-        return _load_path(name, label, id_column, image_size)
+        return _load_path(name, label, id_column, image_size, crowd)
+    _check_no_annotators(name, crowd)
     _check_no_columns(name, label, id_column)
     _check_no_image_size(name, image_size)
     info = CATALOGUE[name]
@@ -150,8 +164,17 @@ def _load_digits(info: DatasetInfo) -> Source:
 # Paths and the Hub
 
 
-def _load_path(name: str, label: str | None, id_column: str | None, image_size: int | None) -> Source:
+class _Crowd(NamedTuple):
+    """Where the labels of several annotators are; nowhere if all are empty."""
+
+    annotators: tuple[str, ...]
+    annotations: str
+    columns: tuple[str, ...]
+
+
+def _load_path(name: str, label: str | None, id_column: str | None, image_size: int | None, crowd: _Crowd) -> Source:
     if name.startswith(PREFIX):
+        _check_no_annotators(name, crowd)
         return _load_hub(name, label, id_column, image_size)
     path = Path(name)
     try:
@@ -160,7 +183,8 @@ def _load_path(name: str, label: str | None, id_column: str | None, image_size: 
         raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
     if path.name.lower().endswith((*TEXT_SUFFIXES, PARQUET_SUFFIX)):
         _check_no_image_size(name, image_size)
-        return _load_table(path, label, id_column)
+        return _load_table(path, label, id_column, crowd)
+    _check_no_annotators(name, crowd)
     _check_no_columns(name, label, id_column)
     if path.is_dir():
         return read_image_folder(path, side=image_size)
@@ -178,6 +202,12 @@ def _check_no_columns(name: str, label: str | None, id_column: str | None) -> No
             raise InvalidInput(f"`{option}` must be given for tables only, but got {column!r} for {name}; omit it.")
 
 
+def _check_no_annotators(name: str, crowd: _Crowd) -> None:
+    for option, value in (("annotators", ",".join(crowd.annotators)), ("annotations", crowd.annotations)):
+        if value:
+            raise InvalidInput(f"`{option}` must be given for tables only, but got {value!r} for {name}; omit it.")
+
+
 def _check_no_image_size(name: str, image_size: int | None) -> None:
     if image_size is not None:
         raise InvalidInput(
@@ -186,16 +216,24 @@ def _check_no_image_size(name: str, image_size: int | None) -> None:
         )
 
 
-def _load_table(path: Path, label: str | None, id_column: str | None) -> Source:
+def _load_table(path: Path, label: str | None, id_column: str | None, crowd: _Crowd) -> Source:
     from s2e.data.table_files import read_table
     from s2e.data.table_reader import TableReader
 
-    frame = read_table(path)
+    frame, consensus = read_table(path), None
+    if crowd.annotators or crowd.annotations:
+        from s2e.data.aggregation import with_consensus
+
+        label = label or CONSENSUS
+        frame, consensus = with_consensus(frame, str(path), label, id_column or None, *crowd)
     if not label:
         names = listed(frame.columns, 20)
         raise InvalidInput(f"`label` must be the label column of {path}, one of {names}, but got none.")
     reader = TableReader.fit(frame, label, id_column or None)
-    return Source(path.stem, reader.samples_of(frame), ids=tuple(reader.ids_of(frame)), reader=reader)
+    train = reader.samples_of(frame)
+    if consensus is not None:
+        train = replace(train, annotations=consensus.annotations_of(train.class_names))
+    return Source(path.stem, train, ids=tuple(reader.ids_of(frame)), reader=reader, crowd=consensus)
 
 
 def _load_hub(name: str, label: str | None, id_column: str | None, image_size: int | None) -> Source:

@@ -42,6 +42,10 @@ def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
         raise InvalidInput(f"`data` must be given: {DATA_HELP}.")
     if not noises or len({str(parse_noise(noise)) for noise in noises}) < len(noises):
         raise InvalidInput(f"`noise` must name each noise setting once, but got {', '.join(noises) or 'none'}.")
+    if (spec.annotators or spec.annotations) and any(parse_noise(noise).kind != "none" for noise in noises):
+        raise InvalidInput(f"`noise` must be none for labels of several annotators, but got {', '.join(noises)}.")
+    if spec.annotations and not Path(spec.annotations).is_file():
+        raise InvalidInput(f"`annotations` must be a file that exists, but got {spec.annotations!r}.")
     if spec.validation not in VALIDATIONS and not Path(spec.validation).is_file():
         raise InvalidInput(
             f"`validation` must be {', '.join(VALIDATIONS)} or a file that exists, but got {spec.validation!r}."
@@ -50,8 +54,22 @@ def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
 
 def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
     """Load, corrupt and split; arguments are those of `corrupt_and_split`."""
-    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column, image_size=spec.image_size)
+    source = load_source(spec, root)
     return replace(corrupt_and_split(source, spec, noise, seed, root), source=source)
+
+
+def load_source(spec: DataSpec, root: Path) -> Source:
+    """Load the data of a specification."""
+    return loading.load(
+        spec.data,
+        root,
+        label=spec.label,
+        id_column=spec.id_column,
+        image_size=spec.image_size,
+        annotators=spec.annotators,
+        annotations=spec.annotations,
+        annotation_columns=spec.annotation_columns,
+    )
 
 
 def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, root: Path, *, draw: int = 0) -> Prepared:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2e.data.aggregation import AggregatedLabels
+    from s2e.data.annotations import Annotations
+
     Array = NDArray[Any]
     Labels = NDArray[np.int64]
 
@@ -37,6 +40,7 @@ class LabelledData:
         class_names: C names, in the order of the labels.
         clean_labels: (N,) int64, the true labels where they are known (benchmarks), else None.
         rows: (N,) int64, row of each sample in its source.
+        annotations: labels of several annotators for these samples, whose consensus the labels are; else None.
     """
 
     inputs: Array
@@ -44,6 +48,7 @@ class LabelledData:
     class_names: tuple[str, ...]
     clean_labels: Labels | None = None
     rows: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    annotations: Annotations | None = None
 
     def __post_init__(self) -> None:
         if self.rows.size == 0 and len(self.inputs) > 0:
@@ -95,8 +100,14 @@ class LabelledData:
     def take(self, index: Labels) -> LabelledData:
         """Return the samples at these indices."""
         clean = None if self.clean_labels is None else self.clean_labels[index]
+        annotations = None if self.annotations is None else self.annotations.take(index)
         return replace(
-            self, inputs=self.inputs[index], labels=self.labels[index], clean_labels=clean, rows=self.rows[index]
+            self,
+            inputs=self.inputs[index],
+            labels=self.labels[index],
+            clean_labels=clean,
+            rows=self.rows[index],
+            annotations=annotations,
         )
 
     def with_noisy_labels(self, noisy: Labels) -> LabelledData:
@@ -133,6 +144,7 @@ class Source:
         test: test samples, if the data set has them.
         ids: IDs of the training samples, indexed by `LabelledData.rows`; None for row numbers.
         reader: reads later files; None for arrays.
+        crowd: the consensus that the training labels are, where several annotators labelled the samples.
     """
 
     name: str
@@ -141,6 +153,7 @@ class Source:
     test: LabelledData | None = None
     ids: tuple[str, ...] | None = None
     reader: InputReader | None = None
+    crowd: AggregatedLabels | None = None
 
 
 @dataclass(frozen=True, eq=False)

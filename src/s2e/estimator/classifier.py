@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.callbacks import Callback, RunStarted, callbacks_of
 from s2e.data import LabelledData, default_share, hold_out
+from s2e.data.table_columns import value_text
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
@@ -106,6 +108,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             not trained on; NaN if unknown.
         estimated_accuracy_interval_: (2,) ends of its 90% interval.
         audit_message_: says where the audit is not reliable; empty if there is nothing to say.
+        annotators_: with labels of several annotators, a DataFrame with a row for each: `annotator`, `labels` (their
+            number), `accuracy`, and the bounds of its 95% interval, `accuracy_low` and `accuracy_high`; else None.
+            Arrays of N are then those of the samples that have a label.
         doubtful_classes_: classes that the networks have probably not learnt; their labels are not audited.
 
     Examples:
@@ -181,7 +186,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         Args:
             X: (N, F) numbers, dense or sparse, NaN where one is missing; a DataFrame, also with text and categories; or
                 images, (N, H, W), (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers.
-            y: (N,) labels of any type, some of them wrong.
+            y: (N,) labels of any type, some of them wrong; or (N, annotators) labels of several annotators, with gaps
+                (NaN, None, NA or -1): their consensus is trained on, and samples without any label are left out.
             X_val: samples with trusted labels, of the same kind as `X`.
             y_val: their labels.
             refused: no other argument is accepted.
@@ -194,6 +200,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         notify = callbacks_of(self.callbacks)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         samples = checks.samples(self, X)
+        crowd = checks.consensus(y, samples.shape[0])
+        if crowd is not None:
+            samples, y = checks.rows_of(samples, crowd.items), crowd.labels
         given = checks.labels(self, y, samples.shape[0])
         self.classes_, labels = np.unique(given, return_inverse=True)
         if len(self.classes_) < 2:
@@ -202,6 +211,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             )
         self._encoder = self._fitted_encoder(samples, derive(seed, "features"))
         data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
+        if crowd is not None:
+            data = replace(data, annotations=crowd.annotations_of(_texts(self.classes_)))
         train, valid = self._split(data, X_val, y_val, seed)
         self.batch_size_ = self.batch_size or batch_size_for(len(train))
         self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
@@ -233,6 +244,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         networks = selected.trained.modules(task.network, selected.index)
         self._classifier = Classifier(networks, data.class_names, data.sample_shape)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
+        self.annotators_ = None if crowd is None else crowd.annotators
+        if crowd is not None:
+            self._index = crowd.items if self._index is None else self._index[crowd.items]
         self._given = labels.astype(np.int64)
         self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
         return self
@@ -380,6 +394,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         from s2e.workflows.progress import progress
 
         return progress(Console(stderr=True))
+
+
+def _texts(classes: NDArray[Any]) -> list[str]:
+    return [value_text(value) for value in classes.tolist()]
 
 
 def _names(classes: NDArray[Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -48,6 +49,7 @@ _ARRAYS = (
     "_is_issue",
     "_given",
 )
+_ANNOTATOR_NUMBERS = ["labels", "accuracy", "accuracy_low", "accuracy_high"]
 
 
 def save(fitted: Any, path: str | PathLike[str]) -> None:
@@ -58,6 +60,8 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
     tensors |= {AUDIT + name: _tensor(getattr(fitted, name)) for name in _ARRAYS}
     tensors[AUDIT + "doubtful"] = _tensor(np.isin(fitted.classes_, fitted.doubtful_classes_))
     tensors[AUDIT + "suggested"] = _tensor(np.searchsorted(fitted.classes_, fitted.suggested_labels_))
+    if fitted.annotators_ is not None:
+        tensors[AUDIT + "annotators"] = _tensor(fitted.annotators_[_ANNOTATOR_NUMBERS].to_numpy(dtype=np.float64))
     for which, module in enumerate(fitted._classifier.networks):
         tensors |= {f"{NETWORK}{which}.{name}": tensor for name, tensor in module.state_dict().items()}
     about = {
@@ -74,6 +78,7 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
         **normalisation_to_json(statistics_of(fitted._classifier.networks[0])),
         "validation_": fitted.validation_,
         "audit_message_": fitted.audit_message_,
+        "annotators": [] if fitted.annotators_ is None else fitted.annotators_["annotator"].tolist(),
         **{name: float(getattr(fitted, name)) for name in _NUMBERS},
         **{name: int(getattr(fitted, name)) for name in _COUNTS},
     }
@@ -159,6 +164,7 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
     _check_audit(audit, len(names))
     for name in _ARRAYS:
         setattr(fitted, name, audit[name])
+    fitted.annotators_ = _read_annotators(about, audit)
     fitted.doubtful_classes_ = fitted.classes_[audit["doubtful"]]
     fitted.suggested_labels_ = fitted.classes_[audit["suggested"]]
     if about.values.get("columns") is not None:
@@ -228,6 +234,19 @@ def _check_audit(audit: Mapping[str, NDArray[Any]], classes: int) -> None:
             raise InvalidInput(f"`{name}` must not be {array.dtype} of shape {array.shape}.")
         if bounds and array.size and not ((array >= bounds[0] - ROUNDING) & (array <= bounds[1] + ROUNDING)).all():
             raise InvalidInput(f"`{name}` must lie in {bounds[0]}..{bounds[1]}, but does not.")
+
+
+def _read_annotators(about: Fields, audit: Mapping[str, NDArray[Any]]) -> pd.DataFrame | None:
+    """Return the table of the annotators; None if there are none."""
+    names = about.texts("annotators") if about.values.get("annotators") else ()
+    if not names:
+        return None
+    numbers = audit.get("annotators", np.empty(0))
+    if numbers.dtype.kind != "f" or numbers.shape != (len(names), len(_ANNOTATOR_NUMBERS)):
+        raise InvalidInput(f"`annotators` must not be {numbers.dtype} of shape {numbers.shape}.")
+    table = pd.DataFrame(numbers, columns=_ANNOTATOR_NUMBERS)
+    table.insert(0, "annotator", names)
+    return table.astype({"labels": np.int64})
 
 
 def _parameters(fitted: Any) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from s2e.data.aggregation import AggregatedLabels, aggregate, labelled_only
+from s2e.data.annotations import wide as annotations_of_columns
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, raise_all
 from s2e.estimator.features import Encoder, ImageEncoder
@@ -97,6 +99,31 @@ def labels(estimator: Any, y: Any, samples: int) -> NDArray[Any]:
         )
     check_classification_targets(given)
     return np.asarray(given)
+
+
+def consensus(y: Any, samples: int) -> AggregatedLabels | None:
+    """Return the consensus of several annotators, whose labels are the columns of `y`; None for one label per sample.
+
+    Its items are the positions of the samples that have a label.
+    """
+    array = np.array(y, dtype=object) if isinstance(y, (list, tuple)) else y
+    if sparse.issparse(array) or getattr(array, "ndim", 0) != 2 or array.shape[1] < 2:
+        return None
+    frame = pd.DataFrame(array if isinstance(array, pd.DataFrame) else np.asarray(array))
+    if len(frame) != samples:
+        raise InvalidInput(f"`y` must hold labels for each of the {samples} samples, but got {len(frame)} rows.")
+    numeric = frame.to_numpy()
+    if numeric.dtype.kind in "biuf" and np.isin(numeric, (0, 1)).all() and (numeric.sum(axis=1) == 1).all():
+        raise InvalidInput(
+            "`y` must hold labels, one for each sample or a column for each annotator, but got one-hot rows; pass "
+            "y.argmax(axis=1)."
+        )
+    return aggregate(labelled_only(annotations_of_columns(frame.reset_index(drop=True), name="y")))
+
+
+def rows_of(samples: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some of the samples, of any type that the encoders take."""
+    return samples.iloc[rows] if isinstance(samples, pd.DataFrame) else samples[rows]
 
 
 def _is_table(X: Any) -> bool:

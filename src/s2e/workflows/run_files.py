@@ -12,10 +12,13 @@ from s2e.audit import RECORDS, Evidence, audit, summary_of
 from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
 from s2e.engine import LAST_EPOCHS, SelectedRestart
 from s2e.networks import default_network, statistics_of
-from s2e.runs import Run, write_classifier
+from s2e.runs import Run, csv_text, write_classifier
 from s2e.specs import AUTO
 from s2e.workflows.pipeline import SCHEDULE
 from s2e.workflows.status import Status
+
+ANNOTATORS = "annotators.csv"
+"""File of a run with the accuracies of the annotators, where several labelled the samples."""
 
 
 def network_name(network: str, train: LabelledData) -> str:
@@ -48,6 +51,8 @@ def write_final(
     run.write_json(SCHEDULE, schedule)
     ids = {} if source is None or source.ids is None else {"ids": np.array(source.ids)[records["rows"]]}
     run.write_arrays(RECORDS, {**records, **ids})
+    if source is not None and source.crowd is not None:
+        run.write_text(ANNOTATORS, csv_text(source.crowd.annotators.to_dict("records")))
     reader = None if source is None else source.reader
     run.write_json(ENCODING, (reader or ArrayReader(train.sample_shape, train.inputs.dtype == np.uint8)).to_json())
     if final.transition is not None:
