@@ -59,6 +59,7 @@ class SelectedRestart:
         task: task on which it was trained.
         trained: outcome of all restarts of all final trainings.
         index: index of the selected restart in `trained`.
+        restarts: indices of all restarts of this training in `trained`.
         validation_accuracies: (restarts,) validation accuracy of each restart of this training.
         transition: (C, C) given or estimated transition matrix, for methods that need one.
     """
@@ -67,8 +68,17 @@ class SelectedRestart:
     task: Task
     trained: Trained
     index: int
+    restarts: range
     validation_accuracies: NDArray[np.float64]
     transition: NDArray[np.float64] | None
+
+    @property
+    def states(self) -> list[dict[str, Tensor]]:
+        """Weights and buffers of all restarts of this training, {name: (M, ...)} each, the selected one first."""
+        finished = ~self.trained.curves.diverged
+        others = [row for row in self.restarts if row != self.index and finished[row]]
+        rows = [self.trained.rows(row) for row in (self.index, *others)]
+        return [{name: tensor[own] for name, tensor in self.trained.state.items()} for own in rows]
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -99,6 +109,7 @@ def train_restarts(
     for training in trainings:
         accuracies = trained.curves.last(VALIDATION)[first : first + training.restarts]
         index = first + int(accuracies.argmax())
-        selected.append(SelectedRestart(training, task, trained, index, accuracies, as_trained[index].transition))
+        rows = range(first, first + training.restarts)
+        selected.append(SelectedRestart(training, task, trained, index, rows, accuracies, as_trained[index].transition))
         first += training.restarts
     return selected

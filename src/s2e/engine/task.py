@@ -159,14 +159,7 @@ class Trained:
 
     def modules(self, network: Factory, member: int = 0) -> tuple[nn.Module, ...]:
         """Return the M trained networks of a member as modules on the CPU, in evaluation mode."""
-        loaded = []
-        for row in range(sum(self.networks_per_member))[self.rows(member)]:
-            with isolated_random_state():
-                module = network()
-            # Not strict: `state` has tied weights only once, and buffers that are not in a state dict.
-            module.load_state_dict({name: tensor[row] for name, tensor in self.state.items()}, strict=False)
-            loaded.append(module.eval())
-        return tuple(loaded)
+        return modules_of(network, {name: tensor[self.rows(member)] for name, tensor in self.state.items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Trained]) -> Trained:
@@ -208,6 +201,18 @@ class Executor(Protocol):
         stop: Callable[[EpochFinished], Collection[int]] | None = None,
     ) -> Trained:
         """Train P members; see `train_population`. Callbacks are called by one thread at a time."""
+
+
+def modules_of(network: Factory, state: Mapping[str, Tensor]) -> tuple[nn.Module, ...]:
+    """Return R networks with weights and buffers {name: (R, ...)} as modules on the CPU, in evaluation mode."""
+    loaded = []
+    for row in range(len(next(iter(state.values())))):
+        with isolated_random_state():
+            module = network()
+        # Not strict: `state` has tied weights only once, and buffers that are not in a state dict.
+        module.load_state_dict({name: tensor[row] for name, tensor in state.items()}, strict=False)
+        loaded.append(module.eval())
+    return tuple(loaded)
 
 
 def _concatenated(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
+from s2e.engine import VALIDATION, Augmentation, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
 from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
@@ -75,6 +75,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
             take little longer than 6, at most a fifth of `n_trials`.
         restarts: seeds of the final training, of which validation selects one.
+        ensemble: members that vote together at most, chosen on validation among the restarts, fixed schedules and the
+            best six trials; 1 for the selected restart alone.
+        distil: whether to train one network on the probabilities of the ensemble, and to keep only that one.
+        scoring: what is maximised on validation: "accuracy", "balanced_accuracy" or "average_precision" (of the last of
+            two classes, or mean over more).
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
@@ -125,6 +130,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         sampler: str | BaseSampler = "curve",
         generation_size: GenerationSize = 6,
         restarts: int = 3,
+        ensemble: int = 6,
+        distil: bool = False,
+        scoring: str = "accuracy",
         validation_share: float | None = None,
         sparse_components: int | None = 256,
         device: str = AUTO,
@@ -147,6 +155,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.sampler = sampler
         self.generation_size = generation_size
         self.restarts = restarts
+        self.ensemble = ensemble
+        self.distil = distil
+        self.scoring = scoring
         self.validation_share = validation_share
         self.sparse_components = sparse_components
         self.device = device
@@ -177,7 +188,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             refused: no other argument is accepted.
         """
         checks.refuse(refused)
-        search = checks.search_spec(self)
+        search, classifier = checks.search_spec(self), checks.classifier_spec(self)
         longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
         execution = Execution(self.device, self.executor or LOCAL)
         check_choices(longest, self.method, execution, search)
@@ -208,13 +219,18 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
             outcome = search_and_train(
-                task, plan, self.study_, validation=self.validation_, restarts=self.restarts, listener=listener
+                task,
+                plan,
+                self.study_,
+                validation=self.validation_,
+                restarts=self.restarts,
+                classifier=classifier,
+                listener=listener,
             )
         selected = outcome.selected[-1]
         self.schedule_ = outcome.found.schedule
         self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
-        networks = selected.trained.modules(task.network, selected.index)
-        self._classifier = Classifier(networks, data.class_names, data.sample_shape)
+        self._classifier = outcome.ensemble.classifier(outcome.task)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
         self._given = labels.astype(np.int64)
         self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
@@ -281,12 +297,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     # Prediction
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of every class, (N, C), mean over the networks."""
+        """Return the probability of every class, (N, C), of the vote of the networks."""
         check_is_fitted(self)
         inputs = self._inputs(X)
         with self._threads():
-            probabilities = self._classifier.probabilities(inputs)  # (M, N, C)
-        return np.asarray(probabilities.mean(axis=0, dtype=np.float64))
+            return self._classifier.vote(inputs)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every sample, (N,)."""

@@ -22,12 +22,20 @@ from s2e.estimator.classifier import S2EClassifier
 from s2e.estimator.features import Encoder, NumberEncoder, read_encoder, write_encoder
 from s2e.files.fields import Fields
 from s2e.networks import factory_of, statistics_of
-from s2e.runs import Run, described, normalisation_to_json, restored_networks, with_normalisation
+from s2e.runs import (
+    Run,
+    described,
+    normalisation_to_json,
+    read_votes,
+    restored_networks,
+    votes_to_json,
+    with_normalisation,
+)
 
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
 
-VERSION = 1
+VERSION = 2
 MAX_JOBS = 1024
 MAX_BYTES_OF_CLASSES = 2**28
 ROUNDING = 1e-6
@@ -68,6 +76,7 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
         "features": features.about,
         "sample_shape": list(fitted._classifier.sample_shape),
         "networks": len(fitted._classifier.networks),
+        **votes_to_json(fitted._classifier.weights),
         **normalisation_to_json(statistics_of(fitted._classifier.networks[0])),
         "validation_": fitted.validation_,
         **{name: float(getattr(fitted, name)) for name in _NUMBERS},
@@ -144,7 +153,7 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
         about.integer("networks", least=1),
         may_be_large=not isinstance(fitted.network, str),  # a factory that the caller passes
     )
-    fitted._classifier = Classifier(modules, names, shape)
+    fitted._classifier = Classifier(modules, names, shape, read_votes(about, len(modules)))
     for name in _NUMBERS:
         setattr(fitted, name, about.number(name, nan=True))
     for name in _COUNTS:

@@ -33,16 +33,18 @@ from s2e.engine import (
     check_task,
     optimizer_of,
     plan_of,
+    score_of,
     stages_needed,
     train_restarts,
 )
+from s2e.ensembles import Ensemble, KeptMembers, choose_ensemble, distilled
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.methods import Method, Need
 from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
 from s2e.seeds import derive
-from s2e.specs import Execution, SearchSpec, TrainingSpec
+from s2e.specs import ClassifierSpec, Execution, SearchSpec, TrainingSpec
 from s2e.studies import (
     DEFAULT_GENERATIONS,
     BestTrial,
@@ -63,6 +65,9 @@ RELABELLED = "validation.npz"
 """File of a run with the validation labels that schedules are compared on, where the given ones are noisy."""
 
 SCHEDULE = "schedule.json"
+
+ASSUMED_NOISE_RATES = (0.2, 0.4)
+"""Noise rates of the Co-teaching schedules that may vote beside the searched one; see `fixed_trainings`."""
 
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
@@ -193,6 +198,7 @@ def find_schedules(
     run: Run | None = None,
     listener: ProgressListener = SILENT,
     stage: str = "search",
+    kept: KeptMembers | None = None,
 ) -> tuple[list[BestTrial], Task]:
     """Search schedules, several searches side by side in one population.
 
@@ -203,6 +209,7 @@ def find_schedules(
         run: stores the new validation labels, for a resumed run.
         listener: receives the progress.
         stage: name of the search in the progress.
+        kept: keeps the weights of the best members.
 
     Returns:
         The best trial of each search, and the task with the validation labels they were scored on.
@@ -210,7 +217,13 @@ def find_schedules(
     if relabel:
         task = _relabelled(task, searches[0].plan, run, listener)
     listener.stage(stage, epochs_left(searches, task.epochs))
-    found = search_schedules(task, searches, on_generation=listener.generation, on_epoch=listener.epoch)
+    found = search_schedules(
+        task,
+        searches,
+        on_generation=listener.generation,
+        on_epoch=listener.epoch,
+        on_trained=None if kept is None else kept.add,
+    )
     return found, task
 
 
@@ -278,12 +291,31 @@ class PipelineResult:
         selected: the restart of each final training that validation selected; the searched schedule's is the last.
         records: records of that one, for a label audit.
         validation: "clean", "noisy" or "relabelled".
+        task: the task with the validation labels that everything was selected by.
+        ensemble: the networks of the classifier.
     """
 
     found: BestTrial
     selected: list[SelectedRestart]
     records: dict[str, NDArray[Any]]
     validation: str
+    task: Task
+    ensemble: Ensemble
+
+
+def fixed_trainings(method: Method, epochs: int) -> list[FinalTraining]:
+    """Return trainings that need no search: plain training, and Co-teaching schedules with assumed noise rates.
+
+    With weak evidence the searched schedule may be worse than these, so they are candidates of the ensemble too.
+    """
+    plain = FinalTraining("plain", method, schedules.constant(1.0, epochs))
+    return [
+        plain,
+        *(
+            FinalTraining(f"assumed noise rate {rate:.0%}", method, schedules.coteaching(rate, epochs))
+            for rate in ASSUMED_NOISE_RATES
+        ),
+    ]
 
 
 def search_and_train(
@@ -293,6 +325,7 @@ def search_and_train(
     *,
     validation: str,
     restarts: int,
+    classifier: ClassifierSpec | None = None,
     relabel: bool = True,
     baselines: Sequence[FinalTraining] = (),
     test: LabelledData | None = None,
@@ -308,6 +341,7 @@ def search_and_train(
         study: stores the trials.
         validation: "clean" or "noisy".
         restarts: number of seeds of the final training.
+        classifier: which of the trained networks vote; the defaults when None.
         relabel: whether a noisy validation part is relabelled.
         baselines: other final trainings, in the same population.
         test: test part of the final trainings.
@@ -317,19 +351,32 @@ def search_and_train(
     """
     noisy = task.evaluate[VALIDATION] if validation == "noisy" else None
     relabel = relabel and validation == "noisy"
+    spec = classifier or ClassifierSpec()
+    kept = KeptMembers(run) if spec.ensemble > 1 else None
     (found,), task = find_schedules(
-        task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage
+        task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage, kept=kept
     )
     if run is not None:
         write_early(run, schedule_content(found))
     searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts)
+    fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
     selected = train_final(
         task,
-        [*baselines, searched],
+        [*baselines, *fixed, searched],
         learning_rate=plan.learning_rate,
         seed=plan.seed,
         test=test,
         listener=listener,
     )
     records = audit_records(selected[-1], noisy)
-    return PipelineResult(found, selected, records, "relabelled" if relabel else validation)
+    candidates = [state for training in (selected[-1], *selected[len(baselines) : -1]) for state in training.states]
+    candidates += [] if kept is None else [member.state for member in kept.members]
+    valid, score = task.evaluate[VALIDATION], score_of(spec.score)
+    ensemble = choose_ensemble(task, candidates, valid, score, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
+    if spec.distil:
+        listener.stage("distillation", task.epochs)
+        ensemble = distilled(
+            task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
+        )
+    final = [*selected[: len(baselines)], selected[-1]]
+    return PipelineResult(found, final, records, "relabelled" if relabel else validation, task, ensemble)

@@ -13,7 +13,7 @@ from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
 from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import about_run, result, write_final
+from s2e.workflows.run_files import about_run, classifier_row, result, write_final
 
 ASSUMED_NOISE_RATE = 0.2
 """Noise rate of the Co-teaching baseline where the true one is unknown."""
@@ -41,6 +41,7 @@ def search(
             study,
             validation=prepared.validation,
             restarts=options.restarts,
+            classifier=options.classifier,
             relabel=options.relabel,
             baselines=_baselines(prepared, options) if options.baselines else (),
             test=prepared.splits.test,
@@ -56,8 +57,11 @@ def search(
         }
         rows = result(prepared, outcome.selected, outcome.validation, searched=True)
         schedule = schedule_content(outcome.found)
-        write = partial(write_final, run, network, prepared, outcome.selected, outcome.records, schedule)
-        return session.finish({**rows, "search": searched}, task.device, write)
+        row = classifier_row(outcome, prepared.splits.test)
+        write = partial(
+            write_final, run, network, prepared, outcome.selected, outcome.records, schedule, outcome.ensemble
+        )
+        return session.finish({**rows, "search": searched, "classifier": row}, task.device, write)
 
 
 def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:
