@@ -43,7 +43,14 @@ def result_table(result: Mapping[str, Any]) -> Table:
             _percent(row[part]["best_epoch"]),
             "unknown" if precision is None else _percent(precision),
         )
+    if "classifier" in result:
+        table.add_row(_classifier_name(result["classifier"]), _percent(result["classifier"]["accuracy"][part]))
     return table
+
+
+def _classifier_name(row: Mapping[str, Any]) -> str:
+    networks = f"{row['networks']} networks" if row["networks"] > 1 else "one network"
+    return f"the classifier: {networks}"
 
 
 def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -138,7 +145,16 @@ def _seeds(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _caption(result: Mapping[str, Any]) -> str:
     searched = f", {result['search']['trials']} schedules searched" if "search" in result else ""
-    return f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
+    made = f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
+    return made if "classifier" not in result else f"{made}\n{_size_and_speed(result['classifier'])}"
+
+
+def _size_and_speed(row: Mapping[str, Any]) -> str:
+    """Describe the networks of a classifier."""
+    return (
+        f"the classifier: {row['bytes'] / 2**20:.1f} MiB, {row['microseconds_per_sample']:.0f} µs for each sample on "
+        f"the CPU; rows above it are single networks"
+    )
 
 
 def _wrong_labels(rate: float | None) -> str:

@@ -110,7 +110,7 @@ def _read(run: Run) -> list[KeptMember]:
         return []
     tensors, metadata = run.read_weights(KEPT)
     about = Fields(parse_json(metadata.get("trials", "{}"), path), path)
-    seeds, scores = about.integers("seeds", least=0), about.numbers("scores")
+    seeds, scores = about.integers("seeds", least=0, most=2**63 - 1), about.numbers("scores")
     states: list[dict[str, Tensor]] = [{} for _ in seeds]
     for key, tensor in tensors.items():
         which, _, name = key.partition(".")

@@ -360,16 +360,18 @@ def search_and_train(
         write_early(run, schedule_content(found))
     searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts)
     fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
-    selected = train_final(
+    trainings = [*baselines, searched, *fixed]
+    finished = train_final(
         task,
-        [*baselines, *fixed, searched],
+        trainings,
         learning_rate=plan.learning_rate,
         seed=plan.seed,
         test=test,
         listener=listener,
     )
+    selected = finished[: len(trainings) - len(fixed)]
     records = audit_records(selected[-1], noisy)
-    candidates = [state for training in (selected[-1], *selected[len(baselines) : -1]) for state in training.states]
+    candidates = [state for training in finished[len(baselines) :] for state in training.states]
     candidates += [] if kept is None else [member.state for member in kept.members]
     valid, score = task.evaluate[VALIDATION], score_of(spec.score)
     ensemble = choose_ensemble(task, candidates, valid, score, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
@@ -378,5 +380,4 @@ def search_and_train(
         ensemble = distilled(
             task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
         )
-    final = [*selected[: len(baselines)], selected[-1]]
-    return PipelineResult(found, final, records, "relabelled" if relabel else validation, task, ensemble)
+    return PipelineResult(found, selected, records, "relabelled" if relabel else validation, task, ensemble)
