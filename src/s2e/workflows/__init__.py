@@ -3,7 +3,15 @@
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
-from s2e.workflows.pipeline import TEST, build_task, check_choices, find_schedules, plan_for, search_and_train
+from s2e.workflows.pipeline import (
+    TEST,
+    PipelineResult,
+    build_task,
+    check_choices,
+    find_schedules,
+    plan_for,
+    search_and_train,
+)
 from s2e.workflows.progress import SILENT, Callbacks, ProgressListener
 from s2e.workflows.run_files import network_name
 from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
@@ -15,6 +23,7 @@ __all__ = [
     "Callbacks",
     "FinishedTrainings",
     "Outcome",
+    "PipelineResult",
     "ProgressListener",
     "SharedInputs",
     "Status",
