@@ -30,7 +30,8 @@ from small_runs import EPOCHS, contents, file_names, result, save_clusters, sear
 
 ROW_KEYS = {"name", "method", "searched", "valid", "test", "label_precision", "diverged", "validation_of_restarts"}
 RESULT_KEYS = {"methods", "epochs", "noise_rate", "validation", "samples", "device", "seconds", "search", "status"} | {
-    "classifier"
+    "classifier",
+    "score",
 }
 QUICK: dict[str, Any] = {"baselines": False, "restarts": 1, "trials": 2, "epochs": 1}
 

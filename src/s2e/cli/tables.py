@@ -44,7 +44,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
             "unknown" if precision is None else _percent(precision),
         )
     if "classifier" in result:
-        table.add_row(_classifier_name(result["classifier"]), _percent(result["classifier"]["accuracy"][part]))
+        table.add_row(_classifier_name(result["classifier"]), _percent(result["classifier"][part]))
     return table
 
 
@@ -122,7 +122,8 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
 
 
 def _accuracy_header(result: Mapping[str, Any], part: str) -> str:
-    named = {"test": "test accuracy", "valid": f"accuracy on {result['validation']} validation data"}[part]
+    score = str(result.get("score", "accuracy")).replace("-", " ")
+    named = {"test": f"test {score}", "valid": f"{score} on {result['validation']} validation data"}[part]
     return f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs"
 
 

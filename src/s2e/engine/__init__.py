@@ -9,13 +9,14 @@ from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
 from s2e.engine.precision import check_precision
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
-from s2e.engine.scores import SCORES, Score, score_of
+from s2e.engine.scores import ACCURACY, SCORES, Score, score_of
 from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
 from s2e.engine.task import VALIDATION, EpochFinished, Executor, Member, Task, Trained, check_task, modules_of
 from s2e.engine.training import Trainer, train_population
 from s2e.engine.two_stage import stages_needed, train_in_two_stages
 
 __all__ = [
+    "ACCURACY",
     "LAST_EPOCHS",
     "MAX_SLOWDOWN",
     "SCORES",

@@ -1,7 +1,5 @@
 """Scores of classifiers on labelled samples: accuracy, balanced accuracy, average precision. Pure: tensors in and out.
 
-No shape depends on values beyond the classes that occur in the labels, so that a score can be captured as a CUDA graph.
-
 Letters: G classifiers, N samples, C classes.
 """
 
@@ -13,6 +11,9 @@ import torch
 from torch import Tensor
 
 from s2e.errors import unknown_name
+
+ACCURACY = "accuracy"
+"""Name of the score that is measured where no other is chosen."""
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """A function of probabilities (G, N, C) and labels (N,) that returns a score in [0, 1] of each classifier, (G,)."""
@@ -61,7 +62,7 @@ def _of_class(scores: Tensor, positive: Tensor) -> Tensor:
 
 
 SCORES: dict[str, Score] = {
-    "accuracy": accuracy,
+    ACCURACY: accuracy,
     "balanced-accuracy": balanced_accuracy,
     "average-precision": average_precision,
 }

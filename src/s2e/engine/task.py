@@ -22,6 +22,7 @@ from s2e.engine.curves import Curves, Dynamics
 from s2e.engine.learning_rates import LearningRatePlan, Linear, check_plan
 from s2e.engine.optimizers import Adam, Optimizer, check_optimizers
 from s2e.engine.precision import check_precision
+from s2e.engine.scores import ACCURACY, score_of
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need
 from s2e.networks import Factory, check_network, isolated_random_state
@@ -62,7 +63,7 @@ class Task:
         train: training data; its labels are used for members whose `labels` is None.
         network: factory of the architecture.
         method: how samples are weighted, for members whose `method` is None.
-        evaluate: data sets on which accuracy is recorded after every epoch, by name; training does not depend on it.
+        evaluate: data sets on which the score is recorded after every epoch, by name; training does not depend on it.
         epochs: T.
         batch_size: B; samples that do not fill a batch are left out, different ones in every epoch.
         seed: determines the order of the batches and the draws of augmentations.
@@ -81,6 +82,7 @@ class Task:
         precision: number formats of products: auto, float32 or bfloat16; see `precision`.
         checkpoints: where and how often the state of the training is written; None for never.
         executor: trains the populations, such as on several devices; None for this process on `device`.
+        score: what is recorded on the data sets as accuracy: a name in `SCORES`.
     """
 
     train: LabelledData
@@ -105,6 +107,7 @@ class Task:
     precision: str = "auto"
     checkpoints: Checkpoints | None = None
     executor: Executor | None = None
+    score: str = ACCURACY
 
     def method_of(self, member: Member) -> Method:
         """Return the method of a member."""
@@ -225,6 +228,7 @@ def check_task(task: Task, members: Sequence[Member]) -> None:
     check_epochs(task.epochs)
     check_plan(task.plan, task.epochs)
     check_precision(task.precision)
+    score_of(task.score)
     check_augmentation(task.augmentation, task.train.sample_shape)
     check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
     if not members:

@@ -109,8 +109,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         n_features_in_: F.
         feature_names_in_: names of the columns, where `X` has some.
         schedule_: (T,) the keep rates found.
-        validation_accuracy_: of the final classifier, mean over the last epochs; with "noisy" validation the agreement
-            with the relabelled samples.
+        validation_accuracy_: accuracy, or what `scoring` names, of the selected restart, mean over the last epochs;
+            with "noisy" validation the agreement with the relabelled samples.
         validation_: "clean" with `X_val`, else "noisy".
         study_: all trials, an Optuna study; a loaded classifier has none.
         label_quality_: (N,) probability that the given label is correct.
@@ -237,6 +237,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 seed=seed,
                 execution=execution,
                 clean=valid if self.validation_ == "clean" else None,
+                score=classifier.score,
             )
             plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
@@ -272,7 +273,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """Return the final estimator, fitted; None where the networks predict."""
         if self.final_estimator is None:
             return None
-        score, valid = score_of(checks.classifier_spec(self).score), outcome.task.evaluate[VALIDATION]
+        score, valid = score_of(outcome.task.score), outcome.task.evaluate[VALIDATION]
         automatic = isinstance(self.final_estimator, str)
         own = self._model_samples(X, samples, data.inputs)
         if X_val is None:

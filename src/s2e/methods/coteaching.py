@@ -5,21 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import Batch, Need, Objective, ranked, sample_cross_entropy, selected_mean, smallest
 
 
 @dataclass(frozen=True)
 class Coteaching:
-    """Two networks, each trained on the samples its peer selects, so that neither reinforces its own errors."""
+    """Two networks, each trained on the samples its peer selects, so that neither reinforces its own errors.
+
+    Attributes:
+        by_class: keep the same share of the samples of every label.
+    """
 
     name: ClassVar[str] = "coteaching"
     networks: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
     may_select_nothing: ClassVar[bool] = False
 
+    by_class: bool = False
+
     def objective(self, batch: Batch) -> Objective:
         """Average, for each network, over the samples with the smallest loss under its peer."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
-        selected = smallest(losses.detach(), keep).flip(1)  # each network is trained on the selection of its peer
+        ranking = ranked(losses.detach(), batch, by_class=self.by_class)
+        selected = smallest(ranking, keep).flip(1)  # each network is trained on the selection of its peer
         return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from s2e.errors import InvalidInput
 from s2e.methods.decoupling import disagreement
-from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import Batch, Need, Objective, ranked, sample_cross_entropy, selected_mean, smallest
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class CoteachingPlus:
 
     Attributes:
         warm_up: initial epochs of plain Co-teaching; the paper uses 0 for MNIST, 20 for CIFAR-10, 5 for CIFAR-100.
+        by_class: keep the same share of the samples of every label.
     """
 
     name: ClassVar[str] = "coteaching+"
@@ -28,6 +29,7 @@ class CoteachingPlus:
     may_select_nothing: ClassVar[bool] = True
 
     warm_up: int = 0
+    by_class: bool = False
 
     def __post_init__(self) -> None:
         if self.warm_up < 0:
@@ -40,7 +42,9 @@ class CoteachingPlus:
             warming_up = batch.epoch < self.warm_up  # (), a tensor, because one captured step serves all epochs
             eligible = disagreement(batch.logits, losses) | warming_up  # (P, B)
             count = torch.where(warming_up, batch.keep, _share(batch.keep_rate, eligible.sum(dim=-1))).unsqueeze(-1)
-            selected = _smallest_among(losses, eligible, count).flip(1)  # the selection of the peer
+            eligible_losses = _eligible(losses, eligible)
+            ranking = ranked(eligible_losses, batch, by_class=self.by_class)
+            selected = smallest(ranking, count).flip(1)  # the selection of the peer
         # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
         masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
         loss = selected_mean(sample_cross_entropy(masked), selected, count.clamp(min=1))
@@ -57,11 +61,10 @@ def _share(keep_rate: Tensor, size: Tensor) -> Tensor:
     return torch.minimum(whole.clamp(min=1), size)
 
 
-def _smallest_among(losses: Tensor, eligible: Tensor, count: Tensor) -> Tensor:
-    """Mark the smallest losses of each row among eligible samples: (P, M, B), (P, B), (P, 1) -> (P, M, B) bool.
+def _eligible(losses: Tensor, eligible: Tensor) -> Tensor:
+    """Return losses among which the smallest are selected, of eligible samples only: (P, M, B), (P, B) -> (P, M, B).
 
     Samples that are not eligible become NaN and rank last. For eligible samples without a finite loss to rank before
     them, infinity becomes the largest number and NaN becomes infinity.
     """
-    ranked = torch.where(eligible.unsqueeze(1), losses.nan_to_num(nan=math.inf), math.nan)
-    return smallest(ranked, count)
+    return torch.where(eligible.unsqueeze(1), losses.nan_to_num(nan=math.inf), math.nan)

@@ -119,6 +119,30 @@ def smallest(losses: Tensor, keep: Tensor) -> Tensor:
     return ranks(losses) < keep.unsqueeze(-1)
 
 
+def ranked(losses: Tensor, batch: Batch, *, by_class: bool) -> Tensor:
+    """Return the numbers by which samples are selected: losses, or with `by_class` their ranks among equal labels."""
+    return within_classes(losses, batch.labels) if by_class else losses
+
+
+def within_classes(losses: Tensor, labels: Tensor) -> Tensor:
+    """Replace losses by their relative ranks among the samples with the same label: (P, M, B), (P, B) -> (P, M, B).
+
+    The r-th smallest of n losses of a label becomes (r + 1/2)/n. The smallest of all are then the same share of every
+    label, and a rare class is not left out because its losses are large. NaN stays NaN and is not counted.
+    """
+    by_loss = losses.argsort(dim=-1, stable=True)  # NaN last
+    grouped = labels.unsqueeze(1).expand_as(losses).gather(-1, by_loss).argsort(dim=-1, stable=True)
+    order = by_loss.gather(-1, grouped)  # by label, then by loss
+    sorted_labels = labels.unsqueeze(1).expand_as(losses).gather(-1, order).contiguous()
+    first = torch.searchsorted(sorted_labels, sorted_labels)  # position of the first sample with the label
+    end = torch.searchsorted(sorted_labels, sorted_labels, right=True)
+    counted = functional.pad(losses.isnan().logical_not().gather(-1, order).cumsum(dim=-1), (1, 0))  # (P, M, B + 1)
+    counts = (counted.gather(-1, end) - counted.gather(-1, first)).clamp(min=1)
+    position = torch.arange(losses.shape[-1], device=losses.device)
+    ranks = ((position - first + 0.5) / counts).to(losses.dtype)
+    return torch.where(losses.isnan(), losses, torch.empty_like(losses).scatter_(-1, order, ranks))
+
+
 def _ranks_by_sorting(losses: Tensor) -> Tensor:
     order = losses.argsort(dim=-1, stable=True)
     ranks = torch.arange(order.shape[-1], device=order.device).expand_as(order)

@@ -5,21 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import Batch, Need, Objective, ranked, sample_cross_entropy, selected_mean, smallest
 
 
 @dataclass(frozen=True)
 class MentorNet:
-    """One network, trained on the samples with its smallest losses."""
+    """One network, trained on the samples with its smallest losses.
+
+    Attributes:
+        by_class: keep the same share of the samples of every label.
+    """
 
     name: ClassVar[str] = "mentornet"
     networks: ClassVar[int] = 1
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SCHEDULE})
     may_select_nothing: ClassVar[bool] = False
 
+    by_class: bool = False
+
     def objective(self, batch: Batch) -> Objective:
         """Average over the samples with the smallest loss under the network itself."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
-        selected = smallest(losses.detach(), keep)
+        selected = smallest(ranked(losses.detach(), batch, by_class=self.by_class), keep)
         return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

@@ -19,6 +19,7 @@ from s2e import schedules
 from s2e.audit import records_of, relabelled_validation, with_validation_labels
 from s2e.data import LabelledData, Prepared
 from s2e.engine import (
+    ACCURACY,
     VALIDATION,
     Checkpoints,
     FinalTraining,
@@ -104,6 +105,7 @@ def build_task(
     order: str = "batches",
     checkpoints: Checkpoints | None = None,
     memory: int | None = None,
+    score: str = ACCURACY,
 ) -> Task:
     """Return the task that all members of a population share.
 
@@ -118,6 +120,7 @@ def build_task(
         order: name of the random stream of the order of the batches.
         checkpoints: where and how often the state of the training is written; None for never.
         memory: bytes that a population may use; None for those that are free.
+        score: what is recorded on the data sets, and maximised on validation.
     """
     shape, classes = train.sample_shape, train.classes
     device, executor = resolve_execution(execution)
@@ -143,6 +146,7 @@ def build_task(
         checkpoints=checkpoints,
         memory=memory,
         executor=executor,
+        score=score,
     )
     for name, part in evaluate.items():
         if part.sample_shape != shape:
@@ -162,6 +166,7 @@ def prepared_task(
     seed: int,
     location: RunLocation,
     order: str = "batches",
+    score: str = ACCURACY,
 ) -> Task:
     """Return the task of a run on prepared data, which evaluates the validation part; otherwise as `build_task`."""
     valid = prepared.splits.valid
@@ -178,6 +183,7 @@ def prepared_task(
         order=order,
         checkpoints=location.checkpoints,
         memory=location.memory,
+        score=score,
     )
 
 
@@ -373,7 +379,7 @@ def search_and_train(
     records = audit_records(selected[-1], noisy)
     candidates = [state for training in finished[len(baselines) :] for state in training.states]
     candidates += [] if kept is None else [member.state for member in kept.members]
-    valid, score = task.evaluate[VALIDATION], score_of(spec.score)
+    valid, score = task.evaluate[VALIDATION], score_of(task.score)
     ensemble = choose_ensemble(task, candidates, valid, score, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
     if spec.distil:
         listener.stage("distillation", task.epochs)

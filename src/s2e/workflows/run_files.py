@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from s2e.audit import RECORDS
 from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
-from s2e.engine import LAST_EPOCHS, VALIDATION, SelectedRestart
+from s2e.engine import LAST_EPOCHS, VALIDATION, SelectedRestart, score_of
 from s2e.ensembles import Ensemble, single_member
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, write_classifier
@@ -87,11 +88,14 @@ def result(
 
 
 def classifier_row(outcome: PipelineResult, test: LabelledData | None) -> dict[str, Any]:
-    """Return the entry of `result.json` about the classifier: its networks, their size and speed, its accuracy."""
+    """Return the entry of `result.json` about the classifier: its networks, their size and speed, its score."""
     ensemble, task = outcome.ensemble, outcome.task
     parts = {VALIDATION: task.evaluate[VALIDATION], **({} if test is None else {TEST: test})}
-    accuracy = {
-        name: float((ensemble.probabilities(task, part.inputs).argmax(axis=1) == part.labels).mean())
+    score = score_of(task.score)
+    scores = {
+        name: float(
+            score(torch.from_numpy(ensemble.probabilities(task, part.inputs))[None], torch.from_numpy(part.labels))[0]
+        )
         for name, part in parts.items()
     }
     timed = parts[VALIDATION].inputs[:TIMED_SAMPLES]
@@ -104,7 +108,7 @@ def classifier_row(outcome: PipelineResult, test: LabelledData | None) -> dict[s
         "networks": ensemble.networks,
         "bytes": ensemble.bytes,
         "microseconds_per_sample": round(1e6 * seconds / len(timed), 2),
-        "accuracy": accuracy,
+        **scores,
     }
 
 

@@ -28,7 +28,8 @@ def search(
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location)
+    score = options.classifier.score
+    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location, score=score)
     plan = plan_for(task, options.search, options.training, options.seed)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
     sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
@@ -61,7 +62,7 @@ def search(
         write = partial(
             write_final, run, network, prepared, outcome.selected, outcome.records, schedule, outcome.ensemble
         )
-        return session.finish({**rows, "search": searched, "classifier": row}, task.device, write)
+        return session.finish({**rows, "search": searched, "score": score, "classifier": row}, task.device, write)
 
 
 def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:
