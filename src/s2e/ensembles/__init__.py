@@ -3,7 +3,7 @@
 from s2e.ensembles.distillation import SoftLabels, distilled
 from s2e.ensembles.ensemble import Ensemble, choose_ensemble, single_member
 from s2e.ensembles.kept_members import KEPT, MOST_BYTES, MOST_MEMBERS, KeptMember, KeptMembers
-from s2e.ensembles.selection import bagged_selection, greedy_selection
+from s2e.ensembles.selection import bagged_selection, greedy_selection, is_better_beyond_noise
 
 __all__ = [
     "KEPT",
@@ -17,5 +17,6 @@ __all__ = [
     "choose_ensemble",
     "distilled",
     "greedy_selection",
+    "is_better_beyond_noise",
     "single_member",
 ]

@@ -70,6 +70,24 @@ def greedy_selection(
     return chosen
 
 
+def is_better_beyond_noise(
+    probabilities: NDArray[np.floating], others: NDArray[np.floating], labels: NDArray[np.int64], errors: float = 1.0
+) -> bool:
+    """Return whether a classifier is correct more often than another, by more than some standard errors.
+
+    The error is that of the difference on the same samples, so samples on which both are correct or wrong add nothing.
+
+    Args:
+        probabilities: (N, C) of the one classifier.
+        others: (N, C) of the other.
+        labels: (N,).
+        errors: number of standard errors.
+    """
+    correct = [(each.argmax(axis=1) == labels).astype(np.float64) for each in (probabilities, others)]
+    difference = correct[0] - correct[1]  # (N,)
+    return bool(difference.mean() > errors * difference.std() / np.sqrt(len(labels)))
+
+
 def bagged_selection(
     probabilities: NDArray[np.floating],
     labels: NDArray[np.int64],

@@ -62,10 +62,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     classes may not.
 
     Args:
-        n_trials: schedules to try; 30 when None, or five generations where `generation_size` is "auto".
+        n_trials: schedules to try. When None five generations, 30 schedules, or fewer: the search ends when no schedule
+            is expected to be better by more than validation can tell.
         network: "auto", the name of a reference network, a factory of modules without arguments, or one that takes
             (shape of a sample, number of classes).
-        epochs: T, epochs of every training; from 40 to 200 by the number of samples when None.
+        epochs: T, epochs of every training; from 40 to 100 by the number of samples when None.
         batch_size: samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
         optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
@@ -249,6 +250,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 restarts=self.restarts,
                 classifier=classifier,
                 listener=listener,
+                stop_early=self.n_trials is None,
             )
         selected = outcome.selected[-1]
         self.schedule_ = outcome.found.schedule

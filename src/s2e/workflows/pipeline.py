@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import optuna
 from numpy.typing import NDArray
+from torch import Tensor
 
 from s2e import schedules
 from s2e.audit import records_of, relabelled_validation, with_validation_labels
@@ -38,7 +39,14 @@ from s2e.engine import (
     stages_needed,
     train_restarts,
 )
-from s2e.ensembles import Ensemble, KeptMembers, choose_ensemble, distilled
+from s2e.ensembles import (
+    Ensemble,
+    KeptMembers,
+    choose_ensemble,
+    distilled,
+    is_better_beyond_noise,
+    single_member,
+)
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.methods import Method, Need
 from s2e.methods import method as method_of
@@ -49,10 +57,12 @@ from s2e.specs import ClassifierSpec, Execution, SearchSpec, TrainingSpec
 from s2e.studies import (
     DEFAULT_GENERATIONS,
     BestTrial,
+    GenerationFinished,
     Search,
     SearchPlan,
     choose_generation_size,
     epochs_left,
+    is_long_enough,
     plan_search,
     resolve_execution,
     search_schedules,
@@ -67,8 +77,8 @@ RELABELLED = "validation.npz"
 
 SCHEDULE = "schedule.json"
 
-ASSUMED_NOISE_RATES = (0.2, 0.4)
-"""Noise rates of the Co-teaching schedules that may vote beside the searched one; see `fixed_trainings`."""
+ASSUMED_NOISE_RATES = (0.4, 0.2)
+"""Noise rates of the Co-teaching schedules that may vote beside the searched one; the last is the baseline."""
 
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
@@ -205,6 +215,7 @@ def find_schedules(
     listener: ProgressListener = SILENT,
     stage: str = "search",
     kept: KeptMembers | None = None,
+    stop_early: bool = False,
 ) -> tuple[list[BestTrial], Task]:
     """Search schedules, several searches side by side in one population.
 
@@ -216,6 +227,7 @@ def find_schedules(
         listener: receives the progress.
         stage: name of the search in the progress.
         kept: keeps the weights of the best members.
+        stop_early: end the first search, the only one, when no schedule is expected to be better beyond noise.
 
     Returns:
         The best trial of each search, and the task with the validation labels they were scored on.
@@ -223,10 +235,18 @@ def find_schedules(
     if relabel:
         task = _relabelled(task, searches[0].plan, run, listener)
     listener.stage(stage, epochs_left(searches, task.epochs))
+    plan, study = searches[0].plan, searches[0].study
+    samples = len(np.unique(task.evaluate[VALIDATION].rows))
+
+    def on_generation(done: GenerationFinished) -> bool | None:
+        draws = np.random.default_rng(derive(plan.seed, "stopping"))
+        enough = stop_early and is_long_enough(study, plan.space, task.epochs, samples, draws)
+        return listener.generation(done) or enough
+
     found = search_schedules(
         task,
         searches,
-        on_generation=listener.generation,
+        on_generation=on_generation,
         on_epoch=listener.epoch,
         on_trained=None if kept is None else kept.add,
     )
@@ -245,12 +265,25 @@ def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: Progres
     try:
         if "labels" not in stored or stored["labels"].dtype != np.int64:
             raise InvalidInput("`labels` must be integers.")
-        return with_validation_labels(task, stored["labels"])
+        relabelled = with_validation_labels(task, stored["labels"])
     except InvalidInput as problem:
         if run is None:
             raise
         path = str(run.path / RELABELLED)
         raise UnreadableData(f"{path!r} does not hold the labels of this validation part: {problem}") from problem
+    return _with_both_labels(task, relabelled)
+
+
+def _with_both_labels(given: Task, relabelled: Task) -> Task:
+    """Return a task whose validation part has every sample twice, with its given and its new label.
+
+    New labels are less noisy where the networks that relabel are good. Where they are not, the new labels repeat their
+    errors, and prefer classifiers with the same errors; the errors of the given labels are independent of classifiers.
+    """
+    one, other = given.evaluate[VALIDATION], relabelled.evaluate[VALIDATION]
+    twice = one.take(np.tile(np.arange(len(one)), 2))
+    both = replace(twice, labels=np.concatenate([one.labels, other.labels]))
+    return replace(given, evaluate={**given.evaluate, VALIDATION: both})
 
 
 def schedule_content(found: BestTrial) -> dict[str, Any]:
@@ -309,19 +342,40 @@ class PipelineResult:
     ensemble: Ensemble
 
 
+def _voting(
+    task: Task,
+    candidates: Sequence[Mapping[str, Tensor]],
+    baseline: Mapping[str, Tensor] | None,
+    noisy: LabelledData | None,
+    *,
+    most: int,
+    seed: int,
+) -> Ensemble:
+    """Choose the networks that vote together by their score on validation.
+
+    If a baseline agrees with the given labels of a noisy validation part better than the ensemble does, beyond noise,
+    the new labels are misleading, and the ensemble is chosen by the given ones alone.
+    """
+    score = score_of(task.score)
+    chosen = choose_ensemble(task, candidates, task.evaluate[VALIDATION], score, most=most, seed=seed)
+    if baseline is None or noisy is None:
+        return chosen
+    safe, vote = (each.probabilities(task, noisy.inputs) for each in (single_member(baseline), chosen))
+    if not is_better_beyond_noise(safe, vote, noisy.labels):
+        return chosen
+    return choose_ensemble(task, candidates, noisy, score, most=most, seed=seed)
+
+
 def fixed_trainings(method: Method, epochs: int) -> list[FinalTraining]:
     """Return trainings that need no search: plain training, and Co-teaching schedules with assumed noise rates.
 
     With weak evidence the searched schedule may be worse than these, so they are candidates of the ensemble too.
     """
-    plain = FinalTraining("plain", method, schedules.constant(1.0, epochs))
-    return [
-        plain,
-        *(
-            FinalTraining(f"assumed noise rate {rate:.0%}", method, schedules.coteaching(rate, epochs))
-            for rate in ASSUMED_NOISE_RATES
-        ),
+    assumed = [
+        FinalTraining(f"assumed noise rate {rate:.0%}", method, schedules.coteaching(rate, epochs))
+        for rate in ASSUMED_NOISE_RATES
     ]
+    return [FinalTraining("plain", method, schedules.constant(1.0, epochs)), *assumed]
 
 
 def search_and_train(
@@ -338,6 +392,7 @@ def search_and_train(
     run: Run | None = None,
     listener: ProgressListener = SILENT,
     stage: str = "search",
+    stop_early: bool = False,
 ) -> PipelineResult:
     """Relabel a noisy validation part, search a schedule, train with it from new seeds, return the records.
 
@@ -354,13 +409,21 @@ def search_and_train(
         run: stores new validation labels and the schedule as soon as they are found; None to write nothing.
         listener: receives the progress.
         stage: name of the search in the progress.
+        stop_early: end the search when no schedule is expected to be better beyond noise.
     """
     noisy = task.evaluate[VALIDATION] if validation == "noisy" else None
     relabel = relabel and validation == "noisy"
     spec = classifier or ClassifierSpec()
     kept = KeptMembers(run) if spec.ensemble > 1 else None
     (found,), task = find_schedules(
-        task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage, kept=kept
+        task,
+        [Search(plan, study)],
+        relabel=relabel,
+        run=run,
+        listener=listener,
+        stage=stage,
+        kept=kept,
+        stop_early=stop_early,
     )
     if run is not None:
         write_early(run, schedule_content(found))
@@ -379,8 +442,8 @@ def search_and_train(
     records = audit_records(selected[-1], noisy)
     candidates = [state for training in finished[len(baselines) :] for state in training.states]
     candidates += [] if kept is None else [member.state for member in kept.members]
-    valid, score = task.evaluate[VALIDATION], score_of(task.score)
-    ensemble = choose_ensemble(task, candidates, valid, score, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
+    baseline = finished[-1].state if fixed and relabel else None
+    ensemble = _voting(task, candidates, baseline, noisy, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
     if spec.distil:
         listener.stage("distillation", task.epochs)
         ensemble = distilled(
