@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from fitted_classifiers import fitted as classifier
 from fitted_classifiers import three_blobs
@@ -77,6 +78,16 @@ def test_classes_that_were_dropped_have_probability_zero():
     found = probabilities_of(model, np.eye(4), 3)
     np.testing.assert_array_equal(found[:, 1], 0)
     np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_decisions_keep_their_order(classes):
+    samples, labels = three_blobs()
+    rows = labels < classes
+    model = SVC(break_ties=True).fit(samples[rows], labels[rows])
+    found = probabilities_of(model, samples, 3)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    np.testing.assert_array_equal(found.argmax(axis=1), model.predict(samples))
 
 
 def test_without_two_classes_there_is_no_model():

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
@@ -59,7 +60,7 @@ class FinalModel:
     weights: NDArray[np.float64]
 
     def probabilities(self, samples: Any) -> NDArray[np.float64]:
-        """Return the probability of every class, (N, C); 1 for the predicted class where the model has none."""
+        """Return the probability of every class, (N, C)."""
         return probabilities_of(self.estimator, samples, self.classes)
 
 
@@ -68,7 +69,6 @@ def models_for(samples: Any) -> dict[str, Any]:
 
     Their seeds are fixed, so that a model can be fitted again when a classifier is loaded.
     """
-    from sklearn.calibration import CalibratedClassifierCV
     from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import SVC
@@ -76,7 +76,7 @@ def models_for(samples: Any) -> dict[str, Any]:
     logistic = LogisticRegression(max_iter=2000)
     if sparse.issparse(samples):
         return {"logistic-regression": logistic}
-    kernels = CalibratedClassifierCV(SVC(), ensemble=False)
+    kernels = SVC(break_ties=True)  # predicts the largest decision
     trees = ExtraTreesClassifier(300, min_samples_leaf=2, random_state=0)
     boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
     few = samples.shape[0] <= MOST_SAMPLES_OF_KERNELS
@@ -118,10 +118,18 @@ def weight_parameter(estimator: Any) -> str | None:
 
 
 def probabilities_of(estimator: Any, samples: Any, classes: int) -> NDArray[np.float64]:
-    """Return the probability of every class, (N, C), of an estimator fitted to labels in [0, C)."""
+    """Return the probability of every class, (N, C), of an estimator fitted to labels in [0, C).
+
+    The decisions of a model without probabilities are turned into some by a softmax, which keeps their order.
+    """
     found = np.zeros((samples.shape[0], classes))
     if hasattr(estimator, "predict_proba"):
         found[:, np.asarray(estimator.classes_, dtype=np.int64)] = estimator.predict_proba(samples)
+    elif hasattr(estimator, "decision_function"):
+        decisions = estimator.decision_function(samples)
+        if decisions.ndim == 1:  # of the second of two classes
+            decisions = np.stack([-decisions / 2, decisions / 2], axis=1)
+        found[:, np.asarray(estimator.classes_, dtype=np.int64)] = softmax(decisions, axis=1)
     else:
         found[np.arange(len(found)), np.asarray(estimator.predict(samples), dtype=np.int64)] = 1.0
     return found
