@@ -33,6 +33,7 @@ ORDER = [
     "studies",
     "runs",
     "audit",
+    "ensembles",
     "callbacks",
     "workflows",
     "experiments",

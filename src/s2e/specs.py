@@ -224,6 +224,36 @@ class SearchSpec:
         )
 
 
+SCORES = ("accuracy", "balanced-accuracy", "average-precision")
+"""The names in `s2e.engine.scores`, repeated for the same reason as `METHODS`."""
+
+
+@dataclass(frozen=True)
+class ClassifierSpec:
+    """Which of the trained networks make the classifier, and by what they are chosen."""
+
+    HELP_PANEL: ClassVar[str] = "Classifier"
+
+    ensemble: int = option(
+        6,
+        "Members that vote together at most, chosen on validation among the restarts, fixed schedules and the best six "
+        "trials (of up to 512 MiB together); 1: the selected restart alone",
+    )
+    distil: bool = option(False, "Train one network on the probabilities of the ensemble, and keep only that one")
+    score: str = option(
+        "accuracy",
+        f"What is maximised on validation: {_one_of(SCORES)} (of the last of two classes, or mean over more)",
+    )
+
+    def __post_init__(self) -> None:
+        raise_all(
+            [
+                count_problem("ensemble", self.ensemble),
+                None if self.score in SCORES else f"`score` must be {_one_of(SCORES)}, but got {self.score!r}.",
+            ]
+        )
+
+
 LOCAL: Final = "local"
 RAY: Final = "ray"
 EXECUTORS = (LOCAL, RAY)
@@ -298,6 +328,7 @@ class SearchOptions:
     restarts: int = option(3, "Seeds of the final training, of which validation selects one")
     folds: int = _folds(5)
     relabel: bool = option(True, "Relabel a noisy validation part before schedules are compared on it")
+    classifier: ClassifierSpec = nested(ClassifierSpec)
     seed: int = _seed()
 
     def __post_init__(self) -> None:

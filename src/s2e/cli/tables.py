@@ -43,7 +43,14 @@ def result_table(result: Mapping[str, Any]) -> Table:
             _percent(row[part]["best_epoch"]),
             "unknown" if precision is None else _percent(precision),
         )
+    if "classifier" in result:
+        table.add_row(_classifier_name(result["classifier"]), _percent(result["classifier"][part]))
     return table
+
+
+def _classifier_name(row: Mapping[str, Any]) -> str:
+    networks = f"{row['networks']} networks" if row["networks"] > 1 else "one network"
+    return f"the classifier: {networks}"
 
 
 def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -120,9 +127,10 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
 
 
 def _accuracy_header(result: Mapping[str, Any], part: str) -> str:
-    labels = result["validation"]
-    valid = "accuracy on clean validation data" if labels == "clean" else f"agreement with {labels} validation labels"
-    named = {"test": "test accuracy", "valid": valid}[part]
+    score, labels = str(result.get("score", "accuracy")).replace("-", " "), result["validation"]
+    clean = f"{score} on clean validation data"
+    agreement = f"agreement with {labels} validation labels" if score == "accuracy" else f"{score} on {labels} labels"
+    named = {"test": f"test {score}", "valid": clean if labels == "clean" else agreement}[part]
     return f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs"
 
 
@@ -145,16 +153,26 @@ def _seeds(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _caption(result: Mapping[str, Any]) -> str:
     searched = f", {result['search']['trials']} schedules searched" if "search" in result else ""
-    line = f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
-    if "test" in result["samples"] or not result.get("estimated", {}).get("accuracy"):
-        return line
-    return f"estimated accuracy of S2E on correct labels {_estimate(result['estimated'], 'accuracy')}\n{line}"
+    lines = [f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"]
+    if "test" not in result["samples"] and result.get("estimated", {}).get("accuracy"):
+        lines.insert(0, f"estimated accuracy of S2E on correct labels {_estimate(result['estimated'], 'accuracy')}")
+    if "classifier" in result:
+        lines.append(_size_and_speed(result["classifier"]))
+    return "\n".join(lines)
 
 
 def _estimate(values: Mapping[str, Any], name: str) -> str:
     """Write an estimate with its interval, as 20.31% (18.90% to 21.72%)."""
     low, high = values[f"{name}_interval"]
     return f"{_percent(values[name])} ({_percent(low)} to {_percent(high)})"
+
+
+def _size_and_speed(row: Mapping[str, Any]) -> str:
+    """Describe the networks of a classifier."""
+    return (
+        f"the classifier: {row['bytes'] / 2**20:.1f} MiB, {row['microseconds_per_sample']:.0f} µs for each sample on "
+        f"the CPU; rows above it are single networks"
+    )
 
 
 def _wrong_labels(rate: float | None) -> str:

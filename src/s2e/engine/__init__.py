@@ -9,14 +9,17 @@ from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
 from s2e.engine.precision import check_precision
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
+from s2e.engine.scores import ACCURACY, SCORES, Score, score_of
 from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
-from s2e.engine.task import VALIDATION, EpochFinished, Executor, Member, Task, Trained, check_task
+from s2e.engine.task import VALIDATION, EpochFinished, Executor, Member, Task, Trained, check_task, modules_of
 from s2e.engine.training import Trainer, train_population
 from s2e.engine.two_stage import stages_needed, train_in_two_stages
 
 __all__ = [
+    "ACCURACY",
     "LAST_EPOCHS",
     "MAX_SLOWDOWN",
+    "SCORES",
     "VALIDATION",
     "Augmentation",
     "Checkpoints",
@@ -29,6 +32,7 @@ __all__ = [
     "LearningRatePlan",
     "Member",
     "Optimizer",
+    "Score",
     "SelectedRestart",
     "StackedOptimizer",
     "Task",
@@ -40,11 +44,13 @@ __all__ = [
     "check_plan",
     "check_precision",
     "check_task",
+    "modules_of",
     "optimizer_of",
     "plan_of",
     "predictions",
     "resolve_device",
     "resolve_devices",
+    "score_of",
     "stages_needed",
     "step_seconds",
     "train_in_two_stages",

@@ -32,7 +32,8 @@ class Curves:
         kept: (P, T) float64, share of the samples in the batches that were trained on.
         label_precision: (P, T) float64, share of correctly labelled samples among those trained on; NaN if the true
             labels are unknown or no sample was trained on.
-        accuracy: {name: (P, T) float64}, accuracy on each evaluated data set after the epoch.
+        accuracy: {name: (P, T) float64}, accuracy, or another score of the task, on each evaluated data set after the
+            epoch.
         diverged: (P,) bool, whether the loss has ever been infinite or NaN.
         epochs: (P,) int64, epochs trained; less than T for stopped members.
     """

@@ -60,17 +60,26 @@ def predictions(
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """The networks of one trained member.
+    """Trained networks that vote together.
 
     Attributes:
         networks: M modules in evaluation mode, on the CPU.
         class_names: C names, in the order of the outputs.
         sample_shape: shape of one input.
+        weights: M weights of the networks in the vote, which sum to 1; equal ones when None.
     """
 
     networks: tuple[nn.Module, ...]
     class_names: tuple[str, ...]
     sample_shape: tuple[int, ...]
+    weights: tuple[float, ...] | None = None
+
+    def vote(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the weighted mean of the class probabilities, (N, C), for inputs (N, ...) uint8 or float32."""
+        each = self.probabilities(inputs)  # (M, N, C)
+        if self.weights is None:
+            return np.asarray(each.mean(axis=0, dtype=np.float64))
+        return np.asarray(np.tensordot(np.array(self.weights), each, axes=1))
 
     @torch.no_grad()
     def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:

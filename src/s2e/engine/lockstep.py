@@ -178,7 +178,7 @@ class TaskCheckpoints:
         task = self.task
         truth = () if task.train.clean_labels is None else (task.train.clean_labels.tobytes(),)
         parts = [task.train, *task.evaluate.values(), *(() if task.clean is None else (task.clean,))]
-        return _digest([*task.evaluate, fingerprint(*parts), *truth])
+        return _digest([*task.evaluate, task.score, fingerprint(*parts), *truth])
 
 
 class PopulationCheckpoint:

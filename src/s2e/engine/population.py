@@ -228,7 +228,8 @@ def _best_epochs(task: Task, members: Sequence[Member], networks: StackedNetwork
 
 
 def _evaluations(task: Task, networks: StackedNetworks, samples: Samples) -> dict[str, Evaluation]:
-    return {name: Evaluation(networks, data, use_graph=task.graph) for name, data in samples.evaluation_sets.items()}
+    sets = samples.evaluation_sets
+    return {name: Evaluation(networks, data, task.score, use_graph=task.graph) for name, data in sets.items()}
 
 
 def _networks_per_member(task: Task, members: Sequence[Member]) -> tuple[int, ...]:

@@ -75,6 +75,7 @@ class SelectedRestart:
         task: task on which it was trained.
         trained: outcome of all restarts of all final trainings.
         index: index of the selected restart in `trained`.
+        restarts: indices of all restarts of this training in `trained`.
         validation_accuracies: (restarts,) validation accuracy of each restart of this training.
         transition: (C, C) given or estimated transition matrix, for methods that need one.
         fold_members: indices in `trained` of the members that held a fold out, by fold.
@@ -84,6 +85,7 @@ class SelectedRestart:
     task: Task
     trained: Trained
     index: int
+    restarts: range
     validation_accuracies: NDArray[np.float64]
     transition: NDArray[np.float64] | None
     fold_members: tuple[int, ...] = ()
@@ -92,6 +94,14 @@ class SelectedRestart:
     def held_out(self) -> dict[int, NDArray[np.bool_]]:
         """The training samples, (N,) bool, that each of these members held out, by its index."""
         return dict(zip(self.fold_members, self.training.held_out, strict=True))
+
+    @property
+    def states(self) -> list[dict[str, Tensor]]:
+        """Weights and buffers of all restarts of this training, {name: (M, ...)} each, the selected one first."""
+        finished = ~self.trained.curves.diverged
+        others = [row for row in self.restarts if row != self.index and finished[row]]
+        rows = [self.trained.rows(row) for row in (self.index, *others)]
+        return [{name: tensor[own] for name, tensor in self.trained.state.items()} for own in rows]
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -122,9 +132,10 @@ def train_restarts(
     for training in trainings:
         accuracies = trained.curves.last(VALIDATION)[first : first + training.restarts]
         index = first + int(accuracies.argmax())
-        end = first + training.restarts + len(training.held_out)
-        of_folds = tuple(range(first + training.restarts, end))
+        rows = range(first, first + training.restarts)
+        end = rows.stop + len(training.held_out)
+        of_folds = tuple(range(rows.stop, end))
         transition = as_trained[index].transition
-        selected.append(SelectedRestart(training, task, trained, index, accuracies, transition, of_folds))
+        selected.append(SelectedRestart(training, task, trained, index, rows, accuracies, transition, of_folds))
         first = end
     return selected

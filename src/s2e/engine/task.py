@@ -22,6 +22,7 @@ from s2e.engine.curves import Curves, Dynamics
 from s2e.engine.learning_rates import LearningRatePlan, Linear, check_plan
 from s2e.engine.optimizers import Adam, Optimizer, check_optimizers
 from s2e.engine.precision import check_precision
+from s2e.engine.scores import ACCURACY, score_of
 from s2e.errors import InvalidInput
 from s2e.methods import Method, Need, may_hold_out
 from s2e.networks import Factory, check_network, isolated_random_state
@@ -65,7 +66,7 @@ class Task:
         train: training data; its labels are used for members whose `labels` is None.
         network: factory of the architecture.
         method: how samples are weighted, for members whose `method` is None.
-        evaluate: data sets on which accuracy is recorded after every epoch, by name; training does not depend on it.
+        evaluate: data sets on which the score is recorded after every epoch, by name; training does not depend on it.
         epochs: T.
         batch_size: B; samples that do not fill a batch are left out, different ones in every epoch.
         seed: determines the order of the batches and the draws of augmentations.
@@ -84,6 +85,7 @@ class Task:
         precision: number formats of products: auto, float32 or bfloat16; see `precision`.
         checkpoints: where and how often the state of the training is written; None for never.
         executor: trains the populations, such as on several devices; None for this process on `device`.
+        score: what is recorded on the data sets as accuracy: a name in `SCORES`.
     """
 
     train: LabelledData
@@ -108,6 +110,7 @@ class Task:
     precision: str = "auto"
     checkpoints: Checkpoints | None = None
     executor: Executor | None = None
+    score: str = ACCURACY
 
     def method_of(self, member: Member) -> Method:
         """Return the method of a member."""
@@ -162,14 +165,7 @@ class Trained:
 
     def modules(self, network: Factory, member: int = 0) -> tuple[nn.Module, ...]:
         """Return the M trained networks of a member as modules on the CPU, in evaluation mode."""
-        loaded = []
-        for row in range(sum(self.networks_per_member))[self.rows(member)]:
-            with isolated_random_state():
-                module = network()
-            # Not strict: `state` has tied weights only once, and buffers that are not in a state dict.
-            module.load_state_dict({name: tensor[row] for name, tensor in self.state.items()}, strict=False)
-            loaded.append(module.eval())
-        return tuple(loaded)
+        return modules_of(network, {name: tensor[self.rows(member)] for name, tensor in self.state.items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Trained]) -> Trained:
@@ -213,6 +209,18 @@ class Executor(Protocol):
         """Train P members; see `train_population`. Callbacks are called by one thread at a time."""
 
 
+def modules_of(network: Factory, state: Mapping[str, Tensor]) -> tuple[nn.Module, ...]:
+    """Return R networks with weights and buffers {name: (R, ...)} as modules on the CPU, in evaluation mode."""
+    loaded = []
+    for row in range(len(next(iter(state.values())))):
+        with isolated_random_state():
+            module = network()
+        # Not strict: `state` has tied weights only once, and buffers that are not in a state dict.
+        module.load_state_dict({name: tensor[row] for name, tensor in state.items()}, strict=False)
+        loaded.append(module.eval())
+    return tuple(loaded)
+
+
 def _concatenated(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
@@ -223,6 +231,7 @@ def check_task(task: Task, members: Sequence[Member]) -> None:
     check_epochs(task.epochs)
     check_plan(task.plan, task.epochs)
     check_precision(task.precision)
+    score_of(task.score)
     check_augmentation(task.augmentation, task.train.sample_shape)
     check_network(task.network, scaled(torch.from_numpy(task.train.inputs[:2])), task.train.classes)
     if not members:

@@ -152,7 +152,7 @@ class Trainer:
             epoch = plan_epoch(task, number, population, order)
             population.step.begin_epoch(epoch)
             population.step.run(epoch.steps)
-            accuracies = {name: evaluation.accuracy() for name, evaluation in population.evaluations.items()}
+            accuracies = {name: evaluation.score() for name, evaluation in population.evaluations.items()}
             order = batch_order(task, number + 1)  # for the next epoch, while the device is busy with this one
             population.recorder.end_epoch(number, curves, population.rows)
             for name, accuracy in accuracies.items():

@@ -26,17 +26,27 @@ from s2e.callbacks import Callback, RunStarted, callbacks_of
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_columns import value_text
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
+from s2e.engine import VALIDATION, Augmentation, LearningRatePlan, Optimizer, score_of
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
 from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
 from s2e.estimator.features import Encoder, ImageEncoder, NumberEncoder, SparseEncoder
+from s2e.estimator.final_estimator import (
+    NETWORKS,
+    FinalModel,
+    check_final_estimator,
+    choose_model,
+    flat,
+    models_for,
+    take,
+)
 from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, TrainingSpec
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
-from s2e.workflows import SILENT, build_task, check_choices, notified, plan_for, search_and_train
+from s2e.workflows import SILENT, PipelineResult, build_task, check_choices, notified, plan_for, search_and_train
+from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -55,10 +65,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     classes may not.
 
     Args:
-        n_trials: schedules to try; 30 when None, or five generations where `generation_size` is "auto".
+        n_trials: schedules to try. When None five generations, 30 schedules, or fewer: the search ends when no schedule
+            is expected to be better by more than validation can tell.
         network: "auto", the name of a reference network, a factory of modules without arguments, or one that takes
             (shape of a sample, number of classes).
-        epochs: T, epochs of every training; from 40 to 200 by the number of samples when None.
+        epochs: T, epochs of every training; from 40 to 100 by the number of samples when None.
         batch_size: samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
         optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
@@ -78,6 +89,16 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
             take little longer than 6, at most a fifth of `n_trials`.
         restarts: seeds of the final training, of which validation selects one.
+        ensemble: members that vote together at most, chosen on validation among the restarts, fixed schedules and the
+            best six trials; 1 for the selected restart alone.
+        distil: whether to train one network on the probabilities of the ensemble, and to keep only that one.
+        final_estimator: what predicts in the end. None for the networks; a classifier of scikit-learn, also a
+            `Pipeline`, which is trained on the samples as they are given, with labels cleaned by the audit; "auto" for
+            what is best on validation: the networks, or one of a few models, trained on encoded samples (sparse ones as
+            they are) with cleaned labels. Validation also chooses the cleaning: rows weighted, dropped, relabelled, or
+            left as they are.
+        scoring: what is maximised on validation: "accuracy", "balanced_accuracy" or "average_precision" (of the last of
+            two classes, or mean over more).
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
@@ -93,12 +114,16 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         n_features_in_: F.
         feature_names_in_: names of the columns, where `X` has some.
         schedule_: (T,) the keep rates found.
-        validation_accuracy_: of the final classifier, mean over the last epochs; with "noisy" validation the agreement
-            with the relabelled samples.
+        validation_accuracy_: accuracy, or what `scoring` names, of the selected restart, mean over the last epochs;
+            with "noisy" validation the agreement with the relabelled samples.
         validation_: "clean" with `X_val`, else "noisy".
         study_: all trials, an Optuna study; a loaded classifier has none.
         label_quality_: (N,) probability that the given label is correct.
         suggested_labels_: (N,) the most probable labels.
+        sample_weight_: (N,) weights of the samples for a model: those of the final estimator, or, without one, the
+            probability that the label is correct.
+        final_estimator_: the fitted final estimator, with labels 0 … C - 1; None where the networks predict.
+        final_name_, cleaning_: its name, and how the labels were cleaned: none, weight, drop or relabel.
         label_issues_: indices of the labels that are probably wrong, the least probable first.
         noise_rate_: estimated share of wrong labels.
         noise_rate_interval_: (2,) ends of its 90% interval.
@@ -138,6 +163,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         sampler: str | BaseSampler = "curve",
         generation_size: GenerationSize = 6,
         restarts: int = 3,
+        ensemble: int = 6,
+        distil: bool = False,
+        final_estimator: Any = None,
+        scoring: str = "accuracy",
         validation_share: float | None = None,
         sparse_components: int | None = 256,
         device: str = AUTO,
@@ -161,6 +190,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.sampler = sampler
         self.generation_size = generation_size
         self.restarts = restarts
+        self.ensemble = ensemble
+        self.distil = distil
+        self.final_estimator = final_estimator
+        self.scoring = scoring
         self.validation_share = validation_share
         self.sparse_components = sparse_components
         self.device = device
@@ -193,7 +226,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             refused: no other argument is accepted.
         """
         checks.refuse(refused)
-        search = checks.search_spec(self)
+        search, classifier = checks.search_spec(self), checks.classifier_spec(self)
+        check_final_estimator(self.final_estimator)
         longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
         execution = Execution(self.device, self.executor or LOCAL)
         check_choices(longest, self.method, execution, search)
@@ -231,25 +265,87 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 seed=seed,
                 execution=execution,
                 clean=valid if self.validation_ == "clean" else None,
+                score=classifier.score,
             )
             plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
             outcome = search_and_train(
-                task, plan, self.study_, validation=self.validation_, restarts=self.restarts, listener=listener
+                task,
+                plan,
+                self.study_,
+                validation=self.validation_,
+                restarts=self.restarts,
+                classifier=classifier,
+                listener=listener,
+                stop_early=self.n_trials is None,
             )
             selected = outcome.selected[-1]
             self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
             listener.metrics = {"validation_accuracy": self.validation_accuracy_, "trials": len(self.study_.trials)}
         self.schedule_ = outcome.found.schedule
-        networks = selected.trained.modules(task.network, selected.index)
-        self._classifier = Classifier(networks, data.class_names, data.sample_shape)
+        self._classifier = outcome.ensemble.classifier(outcome.task)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
         self.annotators_ = None if crowd is None else crowd.annotators
         if crowd is not None:
             self._index = crowd.items if self._index is None else self._index[crowd.items]
         self._given = labels.astype(np.int64)
         self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
+        with self._threads():
+            self._store_final(self._chosen_model(X, X_val, samples, data, train, outcome))
         return self
+
+    def _chosen_model(
+        self,
+        X: Any,
+        X_val: Any,
+        samples: Any,
+        data: LabelledData,
+        train: LabelledData,
+        outcome: PipelineResult,
+    ) -> FinalModel | None:
+        """Return the final estimator, fitted; None where the networks predict."""
+        if self.final_estimator is None:
+            return None
+        score, valid = score_of(outcome.task.score), outcome.task.evaluate[VALIDATION]
+        automatic = isinstance(self.final_estimator, str)
+        own = self._model_samples(X, samples, data.inputs)
+        if X_val is None:
+            held = take(own, valid.rows)
+        else:
+            held = self._model_samples(X_val, checks.samples(self, X_val, encoder=self._encoder), valid.inputs)
+        models = models_for(own) if automatic else {"": self.final_estimator}
+        found = choose_model(models, own, self._audited(), train.rows, (held, valid.labels), data.classes, score)
+        if found is None and not automatic:
+            raise InvalidInput("`final_estimator` must have labels of two classes to train on, but got those of one.")
+        if found is None or not automatic:
+            return found
+        vote = torch.from_numpy(self._classifier.vote(valid.inputs))[None]
+        networks = float(score(vote, torch.from_numpy(valid.labels))[0])
+        return found if found.score > networks else None
+
+    def _store_final(self, model: FinalModel | None) -> None:
+        self._model = model
+        self.final_estimator_ = None if model is None else model.estimator
+        self.final_name_ = NETWORKS if model is None else model.name or type(model.estimator).__name__
+        self.cleaning_ = "none" if model is None else model.cleaning
+        self.sample_weight_ = CLEANINGS["weight" if model is None else model.cleaning](self._audited()).weights
+
+    def _audited(self) -> AuditedLabels:
+        """Return the given labels and the result of their audit, in the order of the samples."""
+        suggested = np.searchsorted(self.classes_, self.suggested_labels_).astype(np.int64)
+        return AuditedLabels(self._given, self.label_quality_, suggested, self._confidence)
+
+    def _model_samples(self, X: Any, samples: Any, inputs: NDArray[Any]) -> Any:
+        """Return samples as the final estimator takes them.
+
+        Args:
+            X: as the caller gave them.
+            samples: the same, checked.
+            inputs: the same, encoded.
+        """
+        if isinstance(self.final_estimator, str):
+            return samples if sparse.issparse(samples) else flat(inputs)
+        return X if isinstance(X, pd.DataFrame) else flat(samples)
 
     def _training(self, epochs: int, batch_size: int) -> TrainingSpec:
         return TrainingSpec(
@@ -264,13 +360,17 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         )
 
     def _inputs(self, X: Any) -> NDArray[Any]:
-        """Encode samples as in training; dense ones are accepted after sparse ones, and sparse after dense."""
+        """Encode samples as in training."""
+        return self._encoder.encode(self._checked(X))
+
+    def _checked(self, X: Any) -> Any:
+        """Check samples as in training; dense ones are accepted after sparse ones, and sparse after dense."""
         samples = checks.samples(self, X, encoder=self._encoder)
         if isinstance(self._encoder, SparseEncoder) and not sparse.issparse(samples):
             samples = sparse.csr_matrix(samples)
         elif isinstance(self._encoder, NumberEncoder) and sparse.issparse(samples):
             samples = samples.toarray()
-        return self._encoder.encode(samples)
+        return samples
 
     def _fitted_encoder(self, samples: Any, seed: int) -> Encoder:
         if isinstance(samples, pd.DataFrame):
@@ -316,12 +416,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     # Prediction
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of every class, (N, C), mean over the networks."""
+        """Return the probability of every class, (N, C), of the vote of the networks or of the final estimator."""
         check_is_fitted(self)
-        inputs = self._inputs(X)
+        samples = self._checked(X)
         with self._threads():
-            probabilities = self._classifier.probabilities(inputs)  # (M, N, C)
-        return np.asarray(probabilities.mean(axis=0, dtype=np.float64))
+            if self._model is None:
+                return self._classifier.vote(self._encoder.encode(samples))
+            return self._model.probabilities(self._model_samples(X, samples, self._encoder.encode(samples)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every sample, (N,)."""

@@ -6,10 +6,10 @@ LARGEST_BATCH, SMALLEST_BATCH = 128, 16
 STEPS_PER_EPOCH = 10
 """Fewest steps in an epoch, if there are enough samples; with fewer, networks hardly learn."""
 
-STEPS = 8_000
+STEPS = 4_000
 """Steps of a training: about the number in which the reference networks learn easy patterns and then memorise."""
 
-FEWEST_EPOCHS, MOST_EPOCHS = 40, 200
+FEWEST_EPOCHS, MOST_EPOCHS = 40, 100
 """Schedules fall over the first tens of epochs, whatever their number."""
 
 
@@ -22,5 +22,5 @@ def batch_size_for(samples: int) -> int:
 
 
 def epochs_for(samples: int, batch_size: int) -> int:
-    """Return the number of epochs, from 40 to 200, that makes about 8,000 steps."""
+    """Return the number of epochs, from 40 to 100, that makes about 4,000 steps."""
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, STEPS // max(1, samples // batch_size)))

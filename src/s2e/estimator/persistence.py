@@ -14,16 +14,28 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 
 from s2e._version import __version__
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import Classifier
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.errors import InvalidInput, UnreadableData, first_line
 from s2e.estimator.classifier import S2EClassifier
 from s2e.estimator.features import Encoder, NumberEncoder, read_encoder, write_encoder
+from s2e.estimator.final_estimator import FinalModel, models_for
+from s2e.estimator.final_estimator import fitted as refitted
 from s2e.files.fields import Fields
 from s2e.networks import factory_of, statistics_of
-from s2e.runs import Run, described, normalisation_to_json, restored_networks, with_normalisation
+from s2e.runs import (
+    Run,
+    described,
+    normalisation_to_json,
+    read_votes,
+    restored_networks,
+    votes_to_json,
+    with_normalisation,
+)
+from s2e.workflows.cleaning import CLEANINGS
 
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
@@ -34,7 +46,7 @@ MAX_BYTES_OF_CLASSES = 2**28
 ROUNDING = 1e-6
 """Tolerance of probabilities."""
 
-NETWORK, FEATURES, AUDIT = "network", "features.", "audit."
+NETWORK, FEATURES, AUDIT, MODEL = "network", "features.", "audit.", "model."
 _NUMBERS = ("validation_accuracy_", "noise_rate_", "estimated_accuracy_")
 _COUNTS = ("epochs_", "batch_size_", "n_trials_")
 _ARRAYS = (
@@ -64,6 +76,7 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
         tensors[AUDIT + "annotators"] = _tensor(fitted.annotators_[_ANNOTATOR_NUMBERS].to_numpy(dtype=np.float64))
     for which, module in enumerate(fitted._classifier.networks):
         tensors |= {f"{NETWORK}{which}.{name}": tensor for name, tensor in module.state_dict().items()}
+    model = _written_model(fitted, tensors)
     about = {
         "version": VERSION,
         "made_by": __version__,
@@ -75,10 +88,12 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
         "features": features.about,
         "sample_shape": list(fitted._classifier.sample_shape),
         "networks": len(fitted._classifier.networks),
+        **votes_to_json(fitted._classifier.weights),
         **normalisation_to_json(statistics_of(fitted._classifier.networks[0])),
         "validation_": fitted.validation_,
         "audit_message_": fitted.audit_message_,
         "annotators": [] if fitted.annotators_ is None else fitted.annotators_["annotator"].tolist(),
+        **({} if model is None else {"model": model}),
         **{name: float(getattr(fitted, name)) for name in _NUMBERS},
         **{name: int(getattr(fitted, name)) for name in _COUNTS},
     }
@@ -153,7 +168,7 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
         about.integer("networks", least=1),
         may_be_large=not isinstance(fitted.network, str),  # a factory that the caller passes
     )
-    fitted._classifier = Classifier(modules, names, shape)
+    fitted._classifier = Classifier(modules, names, shape, read_votes(about, len(modules)))
     for name in _NUMBERS:
         setattr(fitted, name, about.number(name, nan=True))
     for name in _COUNTS:
@@ -176,6 +191,55 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
         _check_names(about, given, fitted._encoder)
         fitted.feature_names_in_ = np.array(given, dtype=object)
     fitted._index = None
+    fitted._store_final(_read_model(about, arrays, len(names)))
+
+
+def _written_model(fitted: Any, tensors: dict[str, torch.Tensor]) -> dict[str, Any] | None:
+    """Return the description of the final estimator and add the data it was fitted to, to fit it again when loaded.
+
+    The state of an estimator of scikit-learn can only be written by pickle, so one that the caller passed is refused.
+    """
+    model = fitted._model
+    if model is None:
+        return None
+    if not isinstance(fitted.final_estimator, str):
+        raise InvalidInput(
+            f"a classifier to save must predict with networks or with a model that it chose itself, but its final "
+            f"estimator is a {type(model.estimator).__name__} that was passed; write it with joblib or skops."
+        )
+    kept = model.weights > 0
+    samples = model.samples[np.flatnonzero(kept)]
+    arrays = {"labels": model.labels[kept], "weights": model.weights[kept]}
+    if sparse.issparse(samples):
+        arrays |= {name: getattr(samples, name) for name in ("data", "indices", "indptr")}
+    else:
+        arrays["samples"] = samples
+    tensors |= {MODEL + name: _tensor(array) for name, array in arrays.items()}
+    about = {"name": model.name, "cleaning": model.cleaning, "score": model.score}
+    return about | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
+
+
+def _read_model(about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> FinalModel | None:
+    """Return the final estimator, fitted again to the data it was fitted to; None where there is none."""
+    if "model" not in about:
+        return None
+    written = about.fields("model")
+    own = {key.removeprefix(MODEL): array for key, array in arrays.items() if key.startswith(MODEL)}
+    try:
+        labels, weights = own["labels"], own["weights"]
+        samples = own.get("samples")
+        if samples is None:
+            shape = (len(labels), written.integer("columns", least=1))
+            samples = sparse.csr_matrix((own["data"], own["indices"], own["indptr"]), shape=shape)
+            samples.check_format()
+        name, cleaning = written.text("name"), written.text("cleaning")
+        estimator = models_for(samples)[name]
+        if cleaning not in CLEANINGS or labels.min() < 0 or labels.max() >= classes:
+            raise ValueError("other labels or another cleaning")
+        model = refitted(estimator, samples, labels, weights)
+    except (KeyError, ValueError, TypeError) as problem:
+        raise InvalidInput(f"the data of its model are damaged: {first_line(problem)}") from problem
+    return FinalModel(name, cleaning, model, classes, written.number("score", nan=True), samples, labels, weights)
 
 
 def _check_names(about: Fields, given: tuple[str, ...], encoder: Encoder) -> None:

@@ -16,9 +16,9 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from s2e.data.aggregation import AggregatedLabels, aggregate, labelled_only
 from s2e.data.annotations import wide as annotations_of_columns
 from s2e.data.table_encoding import TableEncoder
-from s2e.errors import InvalidInput, raise_all
+from s2e.errors import InvalidInput, raise_all, unknown_name
 from s2e.estimator.features import Encoder, ImageEncoder
-from s2e.specs import AUTO, SearchSpec, count_problem, rate_problem, share_problem
+from s2e.specs import AUTO, SCORES, ClassifierSpec, SearchSpec, count_problem, rate_problem, share_problem
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
 
 
@@ -53,6 +53,14 @@ def search_spec(estimator: Any) -> SearchSpec:
     if size != AUTO:  # no generation needs more points than there are trials
         size = min(size, DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0] if trials is None else trials)
     return SearchSpec(estimator.space, estimator.sampler, trials, size)
+
+
+def classifier_spec(estimator: Any) -> ClassifierSpec:
+    """Return which of the trained networks make the classifier."""
+    names = [name.replace("-", "_") for name in SCORES]  # as in scikit-learn
+    if estimator.scoring not in names:
+        raise unknown_name("scoring", str(estimator.scoring), names)
+    return ClassifierSpec(estimator.ensemble, estimator.distil, estimator.scoring.replace("_", "-"))
 
 
 def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:

@@ -1,5 +1,9 @@
 """Methods: how samples are weighted in a training step. One module for each method, behind one small interface."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from s2e.errors import InvalidType, unknown_name
 from s2e.methods.coteaching import Coteaching
 from s2e.methods.coteaching_plus import CoteachingPlus
@@ -15,13 +19,16 @@ from s2e.methods.interface import (
     may_hold_out,
     sample_cross_entropy,
     selected_mean,
+    small_losses,
     smallest,
+    within_classes,
 )
 from s2e.methods.jocor import JoCoR
 from s2e.methods.mentornet import MentorNet
 from s2e.methods.reweight import Reweight
 from s2e.methods.standard import Standard
 from s2e.methods.transition import default_percentile, estimate_transition
+from s2e.specs import convert_options, option_converters, parse_named_options
 
 METHODS: dict[str, Method] = {
     each.name: each
@@ -56,13 +63,16 @@ def method(method: str | Method, network: str = "mlp") -> Method:
     """Return a method.
 
     Args:
-        method: a name in `METHODS`, or an object that implements `Method`, which is returned as it is.
+        method: a name in `METHODS`, with options as in "coteaching:by_class=true", or an object that implements
+            `Method`, which is returned as it is.
         network: the reference network, for the settings that the method's paper uses with it; for names only.
     """
     if isinstance(method, str):
-        if method not in METHODS:
-            raise unknown_name("method", method, METHODS)
-        return CIFAR_SETTINGS.get((method, network), METHODS[method])
+        name, options = parse_named_options("method", method)
+        if name not in METHODS:
+            raise unknown_name("method", name, METHODS)
+        made = CIFAR_SETTINGS.get((name, network), METHODS[name])
+        return with_options(made, options) if options else made
     missing = [name for name in _ATTRIBUTES if not hasattr(method, name)]
     if missing or isinstance(method, type):
         lacking = f" without {', '.join(missing)}" if missing else ""
@@ -76,6 +86,14 @@ def method(method: str | Method, network: str = "mlp") -> Method:
             f"`method` must be hashable, but {type(method).__name__} is not; make it a frozen dataclass, for instance."
         )
     return method
+
+
+def with_options(method: Any, options: Mapping[str, str]) -> Method:
+    """Return a method with other settings, given as texts."""
+    changed: Method = replace(
+        method, **convert_options("method", method.name, options, option_converters(type(method)))
+    )
+    return changed
 
 
 __all__ = [
@@ -101,5 +119,7 @@ __all__ = [
     "method",
     "sample_cross_entropy",
     "selected_mean",
+    "small_losses",
     "smallest",
+    "within_classes",
 ]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from s2e.methods.interface import Batch, Need, Objective, of_networks, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, small_losses
 
 
 @dataclass(frozen=True)
 class Coteaching:
-    """Two networks, each trained on the samples its peer selects, so that neither reinforces its own errors."""
+    """Two networks, each trained on the samples its peer selects, so that neither reinforces its own errors.
+
+    Attributes:
+        by_class: keep the same share of the samples of every label.
+    """
 
     name: ClassVar[str] = "coteaching"
     networks: ClassVar[int] = 2
@@ -18,10 +22,11 @@ class Coteaching:
     may_select_nothing: ClassVar[bool] = False
     may_hold_out: ClassVar[bool] = True
 
+    by_class: bool = False
+
     def objective(self, batch: Batch) -> Objective:
         """Average, for each network, over the samples with the smallest loss under its peer."""
         losses = sample_cross_entropy(batch)
         keep = batch.keep.unsqueeze(-1)  # (P, 1)
-        chosen = smallest(losses.detach(), keep, of_networks(batch.eligible))
-        selected = chosen.flip(1)  # each network is trained on the selection of its peer
+        selected = small_losses(losses.detach(), keep, batch, by_class=self.by_class).flip(1)  # of its peer
         return Objective(selected_mean(losses, selected, keep), losses.detach(), selected)

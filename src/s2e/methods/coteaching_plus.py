@@ -16,7 +16,7 @@ from s2e.methods.interface import (
     keep_count,
     sample_cross_entropy,
     selected_mean,
-    smallest,
+    small_losses,
 )
 
 
@@ -26,6 +26,7 @@ class CoteachingPlus:
 
     Attributes:
         warm_up: initial epochs of plain Co-teaching; the paper uses 0 for MNIST, 20 for CIFAR-10, 5 for CIFAR-100.
+        by_class: keep the same share of the samples of every label.
     """
 
     name: ClassVar[str] = "coteaching+"
@@ -35,6 +36,7 @@ class CoteachingPlus:
     may_hold_out: ClassVar[bool] = True
 
     warm_up: int = 0
+    by_class: bool = False
 
     def __post_init__(self) -> None:
         if self.warm_up < 0:
@@ -49,7 +51,8 @@ class CoteachingPlus:
             if batch.eligible is not None:
                 eligible = eligible & batch.eligible
             count = torch.where(warming_up, batch.keep, keep_count(batch.keep_rate, eligible.sum(dim=-1))).unsqueeze(-1)
-            selected = smallest(losses, count, eligible.unsqueeze(1)).flip(1)  # the selection of the peer
+            chosen = small_losses(losses, count, batch._replace(eligible=eligible), by_class=self.by_class)
+            selected = chosen.flip(1)  # the selection of the peer
         # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
         masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))
         loss = selected_mean(sample_cross_entropy(masked), selected, count)

@@ -135,11 +135,45 @@ def smallest(losses: Tensor, keep: Tensor, eligible: Tensor | None = None) -> Te
     NaN ranks last, so that a sample without a finite loss is the first to be dropped. With `eligible`, bool of a shape
     that broadcasts to that of the losses, only these samples are ranked and marked.
     """
-    if eligible is not None:  # others become NaN; before them, infinity becomes the largest number and NaN infinity
-        losses = torch.where(eligible, losses.nan_to_num(nan=math.inf), math.nan)
+    if eligible is not None:
+        losses = _only(losses, eligible)
     ranks = _ranks_by_pairs if losses.is_cuda and losses.shape[-1] <= MAX_PAIRWISE_BATCH else _ranks_by_sorting
     marked = ranks(losses) < keep.unsqueeze(-1)
     return marked if eligible is None else marked & eligible
+
+
+def small_losses(losses: Tensor, keep: Tensor, batch: Batch, *, by_class: bool) -> Tensor:
+    """Mark the samples with the `keep` smallest losses: (P, M, B), (P, 1) -> (P, M, B) bool.
+
+    Args:
+        losses: of every sample under each network, or one for all networks, M = 1.
+        keep: number of samples to mark.
+        batch: only its eligible samples are ranked and marked.
+        by_class: rank losses among samples with the same label; see `within_classes`.
+    """
+    eligible = None if batch.eligible is None else batch.eligible.unsqueeze(1)  # (P, 1, B)
+    if by_class:
+        losses = within_classes(losses if eligible is None else _only(losses, eligible), batch.labels)
+    return smallest(losses, keep, eligible)
+
+
+def within_classes(losses: Tensor, labels: Tensor) -> Tensor:
+    """Replace losses by their relative ranks among the samples with the same label: (P, M, B), (P, B) -> (P, M, B).
+
+    The r-th smallest of n losses of a label becomes (r + 1/2)/n. The smallest of all are then the same share of every
+    label, and a rare class is not left out because its losses are large. NaN stays NaN and is not counted.
+    """
+    by_loss = losses.argsort(dim=-1, stable=True)  # NaN last
+    grouped = labels.unsqueeze(1).expand_as(losses).gather(-1, by_loss).argsort(dim=-1, stable=True)
+    order = by_loss.gather(-1, grouped)  # by label, then by loss
+    sorted_labels = labels.unsqueeze(1).expand_as(losses).gather(-1, order).contiguous()
+    first = torch.searchsorted(sorted_labels, sorted_labels)  # position of the first sample with the label
+    end = torch.searchsorted(sorted_labels, sorted_labels, right=True)
+    counted = functional.pad(losses.isnan().logical_not().gather(-1, order).cumsum(dim=-1), (1, 0))  # (P, M, B + 1)
+    counts = (counted.gather(-1, end) - counted.gather(-1, first)).clamp(min=1)
+    position = torch.arange(losses.shape[-1], device=losses.device)
+    ranks = ((position - first + 0.5) / counts).to(losses.dtype)
+    return torch.where(losses.isnan(), losses, torch.empty_like(losses).scatter_(-1, order, ranks))
 
 
 def _ranks_by_sorting(losses: Tensor) -> Tensor:
@@ -158,9 +192,12 @@ def _ranks_by_pairs(losses: Tensor) -> Tensor:
     return (smaller | (equal & (index < index.unsqueeze(-1)))).sum(dim=-1)
 
 
-def of_networks(eligible: Tensor | None) -> Tensor | None:
-    """Return which samples are eligible for each network, (P, B) -> (P, 1, B)."""
-    return None if eligible is None else eligible.unsqueeze(1)
+def _only(losses: Tensor, eligible: Tensor) -> Tensor:
+    """Return losses of which those that are not eligible rank last: (..., B), (..., B) -> (..., B).
+
+    They become NaN. Before them, infinity becomes the largest number, and NaN becomes infinity.
+    """
+    return torch.where(eligible, losses.nan_to_num(nan=math.inf), math.nan)
 
 
 def selected_mean(losses: Tensor, selected: Tensor, count: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from s2e.errors import InvalidInput
-from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, smallest
+from s2e.methods.interface import Batch, Need, Objective, sample_cross_entropy, selected_mean, small_losses
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class JoCoR:
     Attributes:
         agreement: λ in [0, 1], the weight of agreement with the peer against fitting the labels; the paper uses 0.9,
             and 0.85 for CIFAR-100.
+        by_class: keep the same share of the samples of every label.
     """
 
     name: ClassVar[str] = "jocor"
@@ -29,6 +30,7 @@ class JoCoR:
     may_hold_out: ClassVar[bool] = True
 
     agreement: float = 0.9
+    by_class: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.agreement <= 1:
@@ -38,7 +40,8 @@ class JoCoR:
         """Average the joint loss over the samples for which it is smallest, the same ones for both networks."""
         with torch.no_grad():
             losses = sample_cross_entropy(batch)
-            kept = smallest(self._joint_losses(batch.logits, losses), batch.keep, batch.eligible)  # (P, B)
+            joint = self._joint_losses(batch.logits, losses).unsqueeze(1)  # (P, 1, B)
+            kept = small_losses(joint, batch.keep.unsqueeze(-1), batch, by_class=self.by_class).squeeze(1)  # (P, B)
             selected = kept.unsqueeze(1).expand_as(losses)  # (P, 2, B)
         # Masked before the loss and not after it: a NaN times a gradient of 0 is still NaN.
         masked = batch._replace(logits=torch.where(selected.unsqueeze(-1), batch.logits, 0.0))

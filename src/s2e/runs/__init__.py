@@ -4,7 +4,9 @@ from s2e.runs.classifier_file import (
     described,
     normalisation_to_json,
     read_classifier,
+    read_votes,
     restored_networks,
+    votes_to_json,
     with_normalisation,
     write_classifier,
 )
@@ -25,8 +27,10 @@ __all__ = [
     "plain_text",
     "read_classifier",
     "read_configuration",
+    "read_votes",
     "restored_networks",
     "stored_options",
+    "votes_to_json",
     "with_normalisation",
     "write_classifier",
 ]

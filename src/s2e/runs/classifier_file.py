@@ -6,7 +6,7 @@ Letters: M networks.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,12 @@ WEIGHTS = "model.safetensors"
 NORMALISATION = "normalisation"
 """Entry of the description of a classifier whose networks normalise images."""
 
+VOTES = "votes"
+"""Entry of the description of a classifier whose networks have different weights in the vote."""
+
+ROUNDING = 1e-6
+"""Tolerance of the sum of these weights."""
+
 
 def write_classifier(
     run: Run,
@@ -34,8 +40,9 @@ def write_classifier(
     train: LabelledData,
     state: Mapping[str, Tensor],
     normalisation: ChannelStatistics | None = None,
+    votes: Sequence[float] | None = None,
 ) -> None:
-    """Write the weights of the M networks of a member.
+    """Write the weights of the M networks of a classifier.
 
     Args:
         run: the run to write to.
@@ -43,6 +50,7 @@ def write_classifier(
         train: its training data.
         state: weights and buffers, {name: (M, ...)}.
         normalisation: by which the networks normalise images, if they do.
+        votes: M weights of the networks in the vote, which sum to 1; equal ones when None.
     """
     weights = {f"network{which}.{key}": own for key, tensor in state.items() for which, own in enumerate(tensor)}
     about = {
@@ -51,6 +59,7 @@ def write_classifier(
         "sample_shape": train.sample_shape,
         "networks": len(next(iter(state.values()))),
         **normalisation_to_json(normalisation),
+        **votes_to_json(votes),
     }
     run.write_weights(
         WEIGHTS, weights, {"classifier": json.dumps(about)}
@@ -68,11 +77,12 @@ def read_classifier(run: Run) -> Classifier:
         names, shape = class_names(about), about.integers("sample_shape", least=1)
         factory = with_normalisation(reference_network(about.text("network"), shape, len(names)), about)
         networks = restored_networks(factory, weights, "network", about.integer("networks", least=1))
+        votes = read_votes(about, len(networks))
     except InvalidInput as problem:  # of the network's name, or of its weights
         raise UnreadableData(f"{str(path)!r} is damaged: {str(problem).rstrip('.')}; train it again.") from problem
     except UnreadableData as problem:
         raise UnreadableData(f"{str(problem).rstrip('.')}; train it again.") from problem
-    return Classifier(networks, names, shape)
+    return Classifier(networks, names, shape, votes)
 
 
 def described(metadata: Mapping[str, str], key: str, path: Path) -> Fields:
@@ -93,6 +103,21 @@ def class_names(about: Fields) -> tuple[str, ...]:
 def normalisation_to_json(statistics: ChannelStatistics | None) -> dict[str, Any]:
     """Return the entry of a classifier's description that `with_normalisation` reads; empty if there is nothing."""
     return {} if statistics is None else {NORMALISATION: statistics._asdict()}
+
+
+def votes_to_json(votes: Sequence[float] | None) -> dict[str, Any]:
+    """Return the entry of a classifier's description that `read_votes` reads; empty for equal weights."""
+    return {} if votes is None else {VOTES: list(votes)}
+
+
+def read_votes(about: Fields, networks: int) -> tuple[float, ...] | None:
+    """Return the weights of a classifier's networks in the vote; None for equal ones."""
+    if VOTES not in about:
+        return None
+    votes = about.numbers(VOTES)
+    if len(votes) != networks or min(votes) < 0 or abs(sum(votes) - 1) > ROUNDING:
+        raise about.error(VOTES, f"{networks} weights that sum to 1", list(votes))
+    return votes
 
 
 def with_normalisation(network: Factory, about: Fields) -> Factory:

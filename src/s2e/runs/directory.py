@@ -4,6 +4,7 @@
 |---|---|
 | config.json | everything needed to repeat the command, with versions |
 | study.db | the Optuna study of a search |
+| trials.safetensors | weights of the best members of a search, for the ensemble |
 | schedule.json | the keep rates, by epoch |
 | curves.npz | losses and accuracies of the final training, by epoch |
 | dynamics.npz | records of every training sample, for the label audit |

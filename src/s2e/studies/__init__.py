@@ -11,6 +11,7 @@ from s2e.studies.plan import (
     plan_search,
 )
 from s2e.studies.selection import BestTrial, best_trial, lowest_error_trial
+from s2e.studies.stopping import is_long_enough
 from s2e.studies.storage import check_storage, read_trials, storage_faults
 from s2e.studies.studies import DATA_FINGERPRINT, differences, open_study, quiet_optuna
 from s2e.studies.trials import (
@@ -46,6 +47,7 @@ __all__ = [
     "diverged_trials",
     "epochs_left",
     "finished_trials",
+    "is_long_enough",
     "lowest_error_trial",
     "open_study",
     "plan_search",

@@ -22,7 +22,7 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from s2e.engine import VALIDATION, Curves, EpochFinished, Member, Task, Trainer
+from s2e.engine import VALIDATION, Curves, EpochFinished, Member, Task, Trained, Trainer
 from s2e.errors import InvalidInput, TrainingDiverged
 from s2e.methods import Need
 from s2e.samplers import complete_trials
@@ -97,10 +97,12 @@ def search_schedules(
     *,
     on_generation: OnGeneration | None = None,
     on_epoch: Callable[[EpochFinished], None] | None = None,
+    on_trained: Callable[[Sequence[Member], Trained], None] | None = None,
 ) -> list[BestTrial]:
     """Run several studies to their ends, a generation of each in one population, and return the best trial of each.
 
-    A search has the same trials as when it runs alone: exactly on a CPU, up to rounding on a GPU.
+    A search has the same trials as when it runs alone: exactly on a CPU, up to rounding on a GPU. `on_trained` receives
+    the members of a generation with their weights before the studies receive the scores.
     """
     for search in searches:
         method = search.method or task.method
@@ -110,7 +112,10 @@ def search_schedules(
     trainer = Trainer(task)
 
     def train(members: Sequence[Member], stop: Stop | None) -> Curves:
-        return trainer.train(members, on_epoch=on_epoch, stop=stop).curves
+        trained = trainer.train(members, on_epoch=on_epoch, stop=stop)
+        if on_trained is not None:
+            on_trained(members, trained)
+        return trained.curves
 
     run_generations(train, task.epochs, searches, on_generation=on_generation)
     return [best_trial(search.study, search.plan.space, task.epochs) for search in searches]

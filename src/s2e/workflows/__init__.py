@@ -5,6 +5,7 @@ from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
 from s2e.workflows.pipeline import (
     TEST,
+    PipelineResult,
     build_task,
     check_choices,
     find_schedules,
@@ -23,6 +24,7 @@ __all__ = [
     "CallbackListener",
     "FinishedTrainings",
     "Outcome",
+    "PipelineResult",
     "ProgressListener",
     "SharedInputs",
     "Status",

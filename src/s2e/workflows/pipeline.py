@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import optuna
 from numpy.typing import NDArray
+from torch import Tensor
 
 from s2e import schedules
 from s2e.audit import FOLDS, records_of, relabelled_validation, stratified_folds, with_validation_labels
 from s2e.data import LabelledData, Prepared
 from s2e.engine import (
+    ACCURACY,
     VALIDATION,
     Checkpoints,
     FinalTraining,
@@ -33,8 +35,17 @@ from s2e.engine import (
     check_task,
     optimizer_of,
     plan_of,
+    score_of,
     stages_needed,
     train_restarts,
+)
+from s2e.ensembles import (
+    Ensemble,
+    KeptMembers,
+    choose_ensemble,
+    distilled,
+    is_better_beyond_noise,
+    single_member,
 )
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.methods import Method, Need, may_hold_out
@@ -42,14 +53,16 @@ from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
 from s2e.seeds import derive
-from s2e.specs import Execution, SearchSpec, TrainingSpec
+from s2e.specs import ClassifierSpec, Execution, SearchSpec, TrainingSpec
 from s2e.studies import (
     DEFAULT_GENERATIONS,
     BestTrial,
+    GenerationFinished,
     Search,
     SearchPlan,
     choose_generation_size,
     epochs_left,
+    is_long_enough,
     plan_search,
     resolve_execution,
     search_schedules,
@@ -63,6 +76,9 @@ RELABELLED = "validation.npz"
 """File of a run with the validation labels that schedules are compared on, where the given ones are noisy."""
 
 SCHEDULE = "schedule.json"
+
+ASSUMED_NOISE_RATES = (0.4, 0.2)
+"""Noise rates of the Co-teaching schedules that may vote beside the searched one; the last is the baseline."""
 
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
@@ -99,6 +115,7 @@ def build_task(
     order: str = "batches",
     checkpoints: Checkpoints | None = None,
     memory: int | None = None,
+    score: str = ACCURACY,
 ) -> Task:
     """Return the task that all members of a population share.
 
@@ -113,6 +130,7 @@ def build_task(
         order: name of the random stream of the order of the batches.
         checkpoints: where and how often the state of the training is written; None for never.
         memory: bytes that a population may use; None for those that are free.
+        score: what is recorded on the data sets, and maximised on validation.
     """
     shape, classes = train.sample_shape, train.classes
     device, executor = resolve_execution(execution)
@@ -138,6 +156,7 @@ def build_task(
         checkpoints=checkpoints,
         memory=memory,
         executor=executor,
+        score=score,
     )
     for name, part in evaluate.items():
         if part.sample_shape != shape:
@@ -157,6 +176,7 @@ def prepared_task(
     seed: int,
     location: RunLocation,
     order: str = "batches",
+    score: str = ACCURACY,
 ) -> Task:
     """Return the task of a run on prepared data, which evaluates the validation part; otherwise as `build_task`."""
     valid = prepared.splits.valid
@@ -173,6 +193,7 @@ def prepared_task(
         order=order,
         checkpoints=location.checkpoints,
         memory=location.memory,
+        score=score,
     )
 
 
@@ -193,6 +214,8 @@ def find_schedules(
     run: Run | None = None,
     listener: ProgressListener = SILENT,
     stage: str = "search",
+    kept: KeptMembers | None = None,
+    stop_early: bool = False,
 ) -> tuple[list[BestTrial], Task]:
     """Search schedules, several searches side by side in one population.
 
@@ -203,6 +226,8 @@ def find_schedules(
         run: stores the new validation labels, for a resumed run.
         listener: receives the progress.
         stage: name of the search in the progress.
+        kept: keeps the weights of the best members.
+        stop_early: end the first search, the only one, when no schedule is expected to be better beyond noise.
 
     Returns:
         The best trial of each search, and the task with the validation labels they were scored on.
@@ -210,7 +235,21 @@ def find_schedules(
     if relabel:
         task = _relabelled(task, searches[0].plan, run, listener)
     listener.stage(stage, epochs_left(searches, task.epochs))
-    found = search_schedules(task, searches, on_generation=listener.generation, on_epoch=listener.epoch)
+    plan, study = searches[0].plan, searches[0].study
+    samples = len(np.unique(task.evaluate[VALIDATION].rows))
+
+    def on_generation(done: GenerationFinished) -> bool | None:
+        draws = np.random.default_rng(derive(plan.seed, "stopping"))
+        enough = stop_early and is_long_enough(study, plan.space, task.epochs, samples, draws)
+        return listener.generation(done) or enough
+
+    found = search_schedules(
+        task,
+        searches,
+        on_generation=on_generation,
+        on_epoch=listener.epoch,
+        on_trained=None if kept is None else kept.add,
+    )
     return found, task
 
 
@@ -226,12 +265,25 @@ def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: Progres
     try:
         if "labels" not in stored or stored["labels"].dtype != np.int64:
             raise InvalidInput("`labels` must be integers.")
-        return with_validation_labels(task, stored["labels"])
+        relabelled = with_validation_labels(task, stored["labels"])
     except InvalidInput as problem:
         if run is None:
             raise
         path = str(run.path / RELABELLED)
         raise UnreadableData(f"{path!r} does not hold the labels of this validation part: {problem}") from problem
+    return _with_both_labels(task, relabelled)
+
+
+def _with_both_labels(given: Task, relabelled: Task) -> Task:
+    """Return a task whose validation part has every sample twice, with its given and its new label.
+
+    New labels are less noisy where the networks that relabel are good. Where they are not, the new labels repeat their
+    errors, and prefer classifiers with the same errors; the errors of the given labels are independent of classifiers.
+    """
+    one, other = given.evaluate[VALIDATION], relabelled.evaluate[VALIDATION]
+    twice = one.take(np.tile(np.arange(len(one)), 2))
+    both = replace(twice, labels=np.concatenate([one.labels, other.labels]))
+    return replace(given, evaluate={**given.evaluate, VALIDATION: both})
 
 
 def schedule_content(found: BestTrial) -> dict[str, Any]:
@@ -283,12 +335,52 @@ class PipelineResult:
         selected: the restart of each final training that validation selected; the searched schedule's is the last.
         records: records of that one, for a label audit.
         validation: "clean", "noisy" or "relabelled".
+        task: the task with the validation labels that everything was selected by.
+        ensemble: the networks of the classifier.
     """
 
     found: BestTrial
     selected: list[SelectedRestart]
     records: dict[str, NDArray[Any]]
     validation: str
+    task: Task
+    ensemble: Ensemble
+
+
+def _voting(
+    task: Task,
+    candidates: Sequence[Mapping[str, Tensor]],
+    baseline: Mapping[str, Tensor] | None,
+    noisy: LabelledData | None,
+    *,
+    most: int,
+    seed: int,
+) -> Ensemble:
+    """Choose the networks that vote together by their score on validation.
+
+    If a baseline agrees with the given labels of a noisy validation part better than the ensemble does, beyond noise,
+    the new labels are misleading, and the ensemble is chosen by the given ones alone.
+    """
+    score = score_of(task.score)
+    chosen = choose_ensemble(task, candidates, task.evaluate[VALIDATION], score, most=most, seed=seed)
+    if baseline is None or noisy is None:
+        return chosen
+    safe, vote = (each.probabilities(task, noisy.inputs) for each in (single_member(baseline), chosen))
+    if not is_better_beyond_noise(safe, vote, noisy.labels):
+        return chosen
+    return choose_ensemble(task, candidates, noisy, score, most=most, seed=seed)
+
+
+def fixed_trainings(method: Method, epochs: int) -> list[FinalTraining]:
+    """Return trainings that need no search: plain training, and Co-teaching schedules with assumed noise rates.
+
+    With weak evidence the searched schedule may be worse than these, so they are candidates of the ensemble too.
+    """
+    assumed = [
+        FinalTraining(f"assumed noise rate {rate:.0%}", method, schedules.coteaching(rate, epochs))
+        for rate in ASSUMED_NOISE_RATES
+    ]
+    return [FinalTraining("plain", method, schedules.constant(1.0, epochs)), *assumed]
 
 
 def search_and_train(
@@ -299,12 +391,14 @@ def search_and_train(
     validation: str,
     restarts: int,
     folds: int = FOLDS,
+    classifier: ClassifierSpec | None = None,
     relabel: bool = True,
     baselines: Sequence[FinalTraining] = (),
     test: LabelledData | None = None,
     run: Run | None = None,
     listener: ProgressListener = SILENT,
     stage: str = "search",
+    stop_early: bool = False,
 ) -> PipelineResult:
     """Relabel a noisy validation part, search a schedule, train with it from new seeds, return the records.
 
@@ -315,29 +409,52 @@ def search_and_train(
         validation: "clean" or "noisy".
         restarts: number of seeds of the final training.
         folds: members of the final training that each hold out one part of the samples, for the audit; 0 for none.
+        classifier: which of the trained networks vote; the defaults when None.
         relabel: whether a noisy validation part is relabelled.
         baselines: other final trainings, in the same population.
         test: test part of the final trainings.
         run: stores new validation labels and the schedule as soon as they are found; None to write nothing.
         listener: receives the progress.
         stage: name of the search in the progress.
+        stop_early: end the search when no schedule is expected to be better beyond noise.
     """
     noisy = task.evaluate[VALIDATION] if validation == "noisy" else None
     relabel = relabel and validation == "noisy"
+    spec = classifier or ClassifierSpec()
+    kept = KeptMembers(run) if spec.ensemble > 1 else None
     (found,), task = find_schedules(
-        task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage
+        task,
+        [Search(plan, study)],
+        relabel=relabel,
+        run=run,
+        listener=listener,
+        stage=stage,
+        kept=kept,
+        stop_early=stop_early,
     )
     if run is not None:
         write_early(run, schedule_content(found))
     of_samples = folds_of(task, folds, plan.seed)
     searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=of_samples)
-    selected = train_final(
+    fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
+    trainings = [*baselines, searched, *fixed]
+    finished = train_final(
         task,
-        [*baselines, searched],
+        trainings,
         learning_rate=plan.learning_rate,
         seed=plan.seed,
         test=test,
         listener=listener,
     )
+    selected = finished[: len(trainings) - len(fixed)]
     records = audit_records(selected[-1], noisy)
-    return PipelineResult(found, selected, records, "relabelled" if relabel else validation)
+    candidates = [state for training in finished[len(baselines) :] for state in training.states]
+    candidates += [] if kept is None else [member.state for member in kept.members]
+    baseline = finished[-1].state if fixed and relabel else None
+    ensemble = _voting(task, candidates, baseline, noisy, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
+    if spec.distil:
+        listener.stage("distillation", task.epochs)
+        ensemble = distilled(
+            task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
+        )
+    return PipelineResult(found, selected, records, "relabelled" if relabel else validation, task, ensemble)

@@ -20,12 +20,12 @@ class Predictions:
     Attributes:
         ids: N names of the samples.
         class_names: C names.
-        probabilities: (N, C), mean over the networks of the classifier.
+        probabilities: (N, C), of the vote of the classifier's networks.
     """
 
     ids: list[str]
     class_names: tuple[str, ...]
-    probabilities: NDArray[np.float32]
+    probabilities: NDArray[np.float64]
 
     @property
     def predicted(self) -> list[str]:
@@ -64,7 +64,7 @@ def predict(run: Run, path: Path) -> Predictions:
     samples = reader_from_json(run.read_json(ENCODING), run.path / ENCODING).read(path)
     if not len(samples.inputs):
         raise InvalidInput(f"{path} must hold samples to predict, but got none.")
-    found = Predictions(samples.ids, classifier.class_names, classifier.probabilities(samples.inputs).mean(axis=0))
+    found = Predictions(samples.ids, classifier.class_names, classifier.vote(samples.inputs))
     if not found.has_prediction.any():
         raise InvalidInput(
             f"no sample of {str(path)!r} has a prediction: the outputs of the classifier are not finite. It "

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from s2e.audit import RECORDS, Evidence, audit, summary_of
 from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
-from s2e.engine import LAST_EPOCHS, SelectedRestart
+from s2e.engine import LAST_EPOCHS, VALIDATION, SelectedRestart, score_of
+from s2e.ensembles import Ensemble, single_member
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, csv_text, write_classifier
 from s2e.specs import AUTO
-from s2e.workflows.pipeline import SCHEDULE
+from s2e.workflows.pipeline import SCHEDULE, TEST, PipelineResult
 from s2e.workflows.status import Status
 
 ANNOTATORS = "annotators.csv"
 """File of a run with the accuracies of the annotators, where several labelled the samples."""
+
+TIMED_SAMPLES = 1000
+"""Most samples on which the speed of a classifier is measured."""
 
 
 def network_name(network: str, train: LabelledData) -> str:
@@ -43,11 +49,14 @@ def write_final(
     selected: Sequence[SelectedRestart],
     records: Mapping[str, NDArray[Any]],
     schedule: Mapping[str, Any],
+    ensemble: Ensemble | None = None,
 ) -> None:
-    """Write the last of the selected restarts as the run's classifier, its schedule, and the curves of all."""
+    """Write the ensemble, or the last of the selected restarts, as the run's classifier; its schedule; all curves."""
     final, source = selected[-1], prepared.source
     train = final.task.train
-    write_classifier(run, network_name(network, train), train, final.state, statistics_of(final.task.network))
+    voting = ensemble or single_member(final.state)
+    statistics, votes = statistics_of(final.task.network), voting.weights.tolist()
+    write_classifier(run, network_name(network, train), train, voting.state, statistics, votes)
     run.write_json(SCHEDULE, schedule)
     ids = {} if source is None or source.ids is None else {"ids": np.array(source.ids)[records["rows"]]}
     run.write_arrays(RECORDS, {**records, **ids})
@@ -87,6 +96,31 @@ def estimates(records: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the noise rate and the accuracy on correct labels with intervals, as a label audit estimates them."""
     found = summary_of(audit(Evidence.from_records(records)))
     return {name: found[name] for name in ("noise_rate", "noise_rate_interval", "accuracy", "accuracy_interval")}
+
+
+def classifier_row(outcome: PipelineResult, test: LabelledData | None) -> dict[str, Any]:
+    """Return the entry of `result.json` about the classifier: its networks, their size and speed, its score."""
+    ensemble, task = outcome.ensemble, outcome.task
+    parts = {VALIDATION: task.evaluate[VALIDATION], **({} if test is None else {TEST: test})}
+    score = score_of(task.score)
+    scores = {
+        name: float(
+            score(torch.from_numpy(ensemble.probabilities(task, part.inputs))[None], torch.from_numpy(part.labels))[0]
+        )
+        for name, part in parts.items()
+    }
+    timed = parts[VALIDATION].inputs[:TIMED_SAMPLES]
+    classifier = ensemble.classifier(task)
+    began = time.perf_counter()
+    classifier.vote(timed)
+    seconds = time.perf_counter() - began
+    return {
+        "members": ensemble.members,
+        "networks": ensemble.networks,
+        "bytes": ensemble.bytes,
+        "microseconds_per_sample": round(1e6 * seconds / len(timed), 2),
+        **scores,
+    }
 
 
 def _row(selected: SelectedRestart, *, searched: bool) -> dict[str, Any]:

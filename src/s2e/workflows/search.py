@@ -13,7 +13,7 @@ from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
 from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import about_run, estimates, result, write_final
+from s2e.workflows.run_files import about_run, classifier_row, estimates, result, write_final
 
 ASSUMED_NOISE_RATE = 0.2
 """Noise rate of the Co-teaching baseline where the true one is unknown."""
@@ -28,7 +28,8 @@ def search(
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location)
+    score = options.classifier.score
+    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location, score=score)
     plan = plan_for(task, options.search, options.training, options.seed)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
     sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
@@ -42,6 +43,7 @@ def search(
             validation=prepared.validation,
             restarts=options.restarts,
             folds=options.folds,
+            classifier=options.classifier,
             relabel=options.relabel,
             baselines=_baselines(prepared, options) if options.baselines else (),
             test=prepared.splits.test,
@@ -58,8 +60,11 @@ def search(
         rows = result(prepared, outcome.selected, outcome.validation, searched=True)
         rows["estimated"] = estimates(outcome.records)
         schedule = schedule_content(outcome.found)
-        write = partial(write_final, run, network, prepared, outcome.selected, outcome.records, schedule)
-        return session.finish({**rows, "search": searched}, task.device, write)
+        row = classifier_row(outcome, prepared.splits.test)
+        write = partial(
+            write_final, run, network, prepared, outcome.selected, outcome.records, schedule, outcome.ensemble
+        )
+        return session.finish({**rows, "search": searched, "score": score, "classifier": row}, task.device, write)
 
 
 def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:

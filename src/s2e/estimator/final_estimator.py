@@ -1,0 +1,193 @@
+"""Clean, then train any model: an estimator of scikit-learn trained on labels that the audit has cleaned.
+
+Every model is trained on the training part with each cleaning (`s2e.workflows.cleaning`). The model and the cleaning
+with the best score on validation are chosen. Where the validation part was held out of the samples, the model is fitted
+again to all of them.
+
+Letters: N samples, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
+
+from s2e.engine import Score
+from s2e.errors import InvalidType
+from s2e.specs import AUTO
+from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
+
+NETWORKS = "networks"
+"""Name of the ensemble of networks among the models of "auto"."""
+
+MOST_SAMPLES_OF_KERNELS = 5000
+"""Samples up to which a support vector machine is one of the models; extra trees with more."""
+
+FEWEST_WEIGHT = 1e-3
+"""Rows of smaller weights are left out: some models fail where all weights of a class are tiny."""
+
+
+@dataclass(frozen=True, eq=False)
+class FinalModel:
+    """A fitted model.
+
+    Attributes:
+        name: its name among the models, or that of its class.
+        cleaning: one of `CLEANINGS`.
+        estimator: the fitted estimator.
+        classes: C.
+        score: on validation, before it was fitted to all samples.
+        samples, labels, weights: what it was fitted to, (N, ...), (N,) and (N,).
+    """
+
+    name: str
+    cleaning: str
+    estimator: Any
+    classes: int
+    score: float
+    samples: Any
+    labels: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    def probabilities(self, samples: Any) -> NDArray[np.float64]:
+        """Return the probability of every class, (N, C)."""
+        return probabilities_of(self.estimator, samples, self.classes)
+
+
+def models_for(samples: Any) -> dict[str, Any]:
+    """Return the models among which "auto" chooses, by name, for encoded or sparse samples (N, F).
+
+    Their seeds are fixed, so that a model can be fitted again when a classifier is loaded.
+    """
+    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import SVC
+
+    logistic = LogisticRegression(max_iter=2000)
+    if sparse.issparse(samples):
+        return {"logistic-regression": logistic}
+    kernels = SVC(break_ties=True)  # predicts the largest decision
+    trees = ExtraTreesClassifier(300, min_samples_leaf=2, random_state=0)
+    boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
+    few = samples.shape[0] <= MOST_SAMPLES_OF_KERNELS
+    return {
+        "logistic-regression": logistic,
+        "boosting": boosting,
+        **({"support-vectors": kernels} if few else {"extra-trees": trees}),
+    }
+
+
+def check_final_estimator(given: Any) -> None:
+    """Refuse what is neither None, "auto" nor a classifier of scikit-learn."""
+    if given is None or (isinstance(given, str) and given == AUTO):
+        return
+    missing = [name for name in ("fit", "predict", "get_params") if not hasattr(given, name)]
+    if missing or isinstance(given, type):
+        got = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+        lacking = f" without {', '.join(missing)}" if missing and not isinstance(given, (str, type)) else ""
+        raise InvalidType(
+            f'`final_estimator` must be None, "auto" or a classifier of scikit-learn, but got {got}{lacking}.'
+        )
+
+
+def fitted(estimator: Any, samples: Any, labels: NDArray[np.int64], weights: NDArray[np.float64]) -> Any:
+    """Fit a copy of an estimator to the rows with a weight; without `sample_weight`, all of these count the same."""
+    rows = np.flatnonzero(weights >= FEWEST_WEIGHT)
+    name = weight_parameter(estimator)
+    more = {} if name is None else {name: weights[rows]}
+    return clone(estimator).fit(take(samples, rows), labels[rows], **more)
+
+
+def weight_parameter(estimator: Any) -> str | None:
+    """Return the name under which `fit` takes weights of samples; a pipeline passes them to its last step."""
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        inner = weight_parameter(last)
+        return None if inner is None else f"{name}__{inner}"
+    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+
+
+def probabilities_of(estimator: Any, samples: Any, classes: int) -> NDArray[np.float64]:
+    """Return the probability of every class, (N, C), of an estimator fitted to labels in [0, C).
+
+    The decisions of a model without probabilities are turned into some by a softmax, which keeps their order.
+    """
+    found = np.zeros((samples.shape[0], classes))
+    if hasattr(estimator, "predict_proba"):
+        found[:, np.asarray(estimator.classes_, dtype=np.int64)] = estimator.predict_proba(samples)
+    elif hasattr(estimator, "decision_function"):
+        decisions = estimator.decision_function(samples)
+        if decisions.ndim == 1:  # of the second of two classes
+            decisions = np.stack([-decisions / 2, decisions / 2], axis=1)
+        found[:, np.asarray(estimator.classes_, dtype=np.int64)] = softmax(decisions, axis=1)
+    else:
+        found[np.arange(len(found)), np.asarray(estimator.predict(samples), dtype=np.int64)] = 1.0
+    return found
+
+
+def choose_model(
+    models: Mapping[str, Any],
+    samples: Any,
+    audited: AuditedLabels,
+    train: NDArray[np.int64],
+    valid: tuple[Any, NDArray[np.int64]],
+    classes: int,
+    score: Score,
+) -> FinalModel | None:
+    """Fit every model with every cleaning, and return the best on validation, fitted again to all samples.
+
+    Args:
+        models: estimators by name.
+        samples: (N, ...) indexable by rows: an array, a sparse matrix or a DataFrame.
+        audited: their labels.
+        train: rows of the training part.
+        valid: the validation part, with the labels that schedules were compared on; not among the rows `train`.
+        classes: C.
+        score: what is maximised.
+
+    Returns:
+        None if no model can be fitted: no cleaning leaves two classes.
+    """
+    truth = torch.from_numpy(valid[1])
+    part, own = take(samples, train), audited.take(train)
+    best: tuple[float, str, str] | None = None
+    for name, estimator in models.items():
+        for cleaning in _different(estimator):
+            labels, weights = CLEANINGS[cleaning](own)
+            if len(np.unique(labels[weights >= FEWEST_WEIGHT])) < 2:
+                continue
+            probabilities = probabilities_of(fitted(estimator, part, labels, weights), valid[0], classes)
+            reached = float(score(torch.from_numpy(probabilities)[None], truth)[0])
+            if best is None or reached > best[0]:
+                best = reached, name, cleaning
+    if best is None:
+        return None
+    reached, name, cleaning = best
+    labels, weights = CLEANINGS[cleaning](audited)
+    model = fitted(models[name], samples, labels, weights)
+    return FinalModel(name, cleaning, model, classes, reached, samples, labels, weights)
+
+
+def _different(estimator: Any) -> list[str]:
+    """Return the cleanings that differ for an estimator: without weights "weight" is the same as "none"."""
+    return [one for one in CLEANINGS if one != "weight" or weight_parameter(estimator) is not None]
+
+
+def take(samples: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some rows of samples."""
+    return samples.iloc[rows] if hasattr(samples, "iloc") else samples[rows]
+
+
+def flat(samples: Any) -> Any:
+    """Return samples as models take them: rows of columns."""
+    return samples.reshape(len(samples), -1) if isinstance(samples, np.ndarray) and samples.ndim > 2 else samples

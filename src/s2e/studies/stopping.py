@@ -1,0 +1,43 @@
+"""When a search is long enough: no schedule is expected to improve on the best by more than validation can tell."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import optuna
+
+from s2e.samplers import CurveModel, complete_trials, landmarks
+from s2e.schedules import Space
+from s2e.studies.selection import MIN_TRIALS_TO_MODEL
+from s2e.studies.trials import point_of
+
+CURVES = 512
+"""Schedules drawn from the space among which a better one is looked for."""
+
+SHARE_OF_ERROR = 0.5
+"""Improvements below this share of the standard error of a validation accuracy are not worth a generation."""
+
+
+def is_long_enough(
+    study: optuna.Study, space: Space, epochs: int, samples: int, generator: np.random.Generator
+) -> bool:
+    """Return whether the largest expected improvement is small against the standard error of validation.
+
+    Args:
+        study: the trials so far; without enough of them to model, the answer is no.
+        space: the family of schedules.
+        epochs: T, epochs of every training.
+        samples: number of validation samples.
+        generator: draws the schedules.
+    """
+    trials = complete_trials(study)
+    if len(trials) < MIN_TRIALS_TO_MODEL:
+        return False
+    points = np.stack([point_of(trial, space) for trial in trials])  # (n, D)
+    errors = np.array([float(trial.values[0]) for trial in trials])
+    model = CurveModel(space.decode(points, epochs, at=landmarks(epochs)), errors)
+    drawn = space.decode(generator.random((CURVES, points.shape[1])), epochs, at=landmarks(epochs))
+    best = float(np.clip(errors.min(), 1 / samples, 1 - 1 / samples))
+    standard_error = math.sqrt(best * (1 - best) / samples)
+    return bool(model.expected_improvement(drawn).max() < SHARE_OF_ERROR * standard_error)
