@@ -171,6 +171,10 @@ class LabelAudit:
         accuracy_interval: its interval.
         skill: from 0 for networks that guess the most frequent class to 1 for networks that are certain.
         message: one line about the reliability of the audit; empty if there is nothing to say.
+        classes: (N, L) candidates of each sample; all C classes, in order, with up to `MAX_CLASSES_IN_FULL`.
+        posterior: (N, L) probability that each candidate is the true class.
+        log_likelihood: mean over the samples of the logarithm of the probability of the given label, with the priors
+            of the parameters. It compares classifiers of the same samples without any label known to be correct.
     """
 
     quality: Floats
@@ -189,6 +193,9 @@ class LabelAudit:
     accuracy_interval: Interval
     skill: float
     message: str
+    classes: Labels
+    posterior: Floats
+    log_likelihood: float
 
 
 def audit(evidence: Evidence) -> LabelAudit:
@@ -237,6 +244,9 @@ def audit(evidence: Evidence) -> LabelAudit:
         accuracy_interval=_interval(accuracy, len(labels), undecided),
         skill=skill,
         message=TRAINED_ON if trained_on else WEAK if weak else "",
+        classes=candidates.classes,
+        posterior=posterior,
+        log_likelihood=state.objective / len(labels),
     )
 
 

@@ -1,4 +1,4 @@
-"""Distillation (Hinton et al., 2015): one network trained on the probabilities of an ensemble.
+"""Networks trained on probabilities of classes: of a label audit, or of an ensemble (distillation, Hinton et al., 2015).
 
 Letters: P members, M networks in a member, B batch, N samples, C classes.
 """
@@ -11,12 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e import schedules
 from s2e.engine import EpochFinished, Member, Task, train_population
 from s2e.ensembles.ensemble import Ensemble, single_member
 from s2e.methods import Batch, Need, Objective
+from s2e.seeds import derive
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,21 +51,36 @@ def distilled(
     seed: int,
     on_epoch: Callable[[EpochFinished], None] | None = None,
 ) -> Ensemble:
-    """Return one network trained on the ensemble's probabilities of the training samples.
+    """Return one network trained on the ensemble's probabilities of the training samples; see `soft_trained`."""
+    soft = ensemble.probabilities(task, task.train.inputs)
+    return soft_trained(task, soft, learning_rate=learning_rate, seed=seed, on_epoch=on_epoch)
+
+
+def soft_trained(
+    task: Task,
+    probabilities: NDArray[np.float64],
+    *,
+    networks: int = 1,
+    learning_rate: float,
+    seed: int,
+    on_epoch: Callable[[EpochFinished], None] | None = None,
+) -> Ensemble:
+    """Return networks trained on probabilities of the classes of the training samples.
 
     Args:
         task: data and network.
-        ensemble: the networks whose probabilities are learnt.
+        probabilities: (N, C) of the training samples.
+        networks: number of networks, which differ in their initial weights.
         learning_rate: initial learning rate.
         seed: seed of the initial weights and of the order of the batches.
         on_epoch: called after every epoch.
     """
-    soft = ensemble.probabilities(task, task.train.inputs).astype(np.float32)
-    method = SoftLabels(torch.from_numpy(soft).to(task.device))
-    rows = np.arange(len(task.train), dtype=np.int64)
-    member = Member(schedules.constant(1.0, task.epochs), seed, learning_rate, rows, method)
+    method = SoftLabels(torch.from_numpy(probabilities.astype(np.float32)).to(task.device))
+    rows, keep_all = np.arange(len(task.train), dtype=np.int64), schedules.constant(1.0, task.epochs)
+    seeds = [seed, *(derive(seed, "network", index) for index in range(1, networks))]
+    members = [Member(keep_all, each, learning_rate, rows, method) for each in seeds]
     # The training labels play no part, and a checkpoint does not know the probabilities.
     train = replace(task.train, clean_labels=None)
     plain = replace(task, seed=seed, checkpoints=None, executor=None, evaluate={}, train=train)
-    trained = train_population(plain, [member], on_epoch=on_epoch)
+    trained = train_population(plain, members, on_epoch=on_epoch)
     return single_member(trained.state)

@@ -26,20 +26,14 @@ from s2e.callbacks import Callback, RunStarted, callbacks_of
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_columns import value_text
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Augmentation, LearningRatePlan, Optimizer, score_of
+from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer, score_of
+from s2e.ensembles import soft_trained
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
 from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
 from s2e.estimator.features import Encoder, ImageEncoder, NumberEncoder, SparseEncoder
-from s2e.estimator.final_estimator import (
-    NETWORKS,
-    FinalModel,
-    check_final_estimator,
-    choose_model,
-    flat,
-    models_for,
-    take,
-)
+from s2e.estimator.final_estimator import FinalModel, check_final_estimator, choose_cleaning, flat, take
+from s2e.estimator.pooled_models import NETWORKS, PooledModels, choose_pool
 from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
@@ -47,6 +41,9 @@ from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, T
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
 from s2e.workflows import SILENT, PipelineResult, build_task, check_choices, notified, plan_for, search_and_train
 from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
+
+RETRAINED_NETWORKS = 3
+"""Networks that are trained on the posterior of the audit, if the networks have votes among other models."""
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -93,10 +90,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             best six trials; 1 for the selected restart alone.
         distil: whether to train one network on the probabilities of the ensemble, and to keep only that one.
         final_estimator: what predicts in the end. None for the networks; a classifier of scikit-learn, also a
-            `Pipeline`, which is trained on the samples as they are given, with labels cleaned by the audit; "auto" for
-            what is best on validation: the networks, or one of a few models, trained on encoded samples (sparse ones as
-            they are) with cleaned labels. Validation also chooses the cleaning: rows weighted, dropped, relabelled, or
-            left as they are.
+            `Pipeline`, which is trained on the samples as they are given, with labels cleaned by the audit: rows
+            weighted, dropped, relabelled, or left as they are, which of these by validation; "auto" for a vote of the
+            networks and a few models (logistic regression, support vectors, extra trees, boosting, naive Bayes) on the
+            encoded samples (sparse ones as they are). Their votes are chosen by the likelihood of the given labels,
+            and the models are trained on the probabilities of the audit, which then uses all of them.
         scoring: what is maximised on validation: "accuracy", "balanced_accuracy" or "average_precision" (of the last of
             two classes, or mean over more).
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
@@ -122,8 +120,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         suggested_labels_: (N,) the most probable labels.
         sample_weight_: (N,) weights of the samples for a model: those of the final estimator, or, without one, the
             probability that the label is correct.
-        final_estimator_: the fitted final estimator, with labels 0 … C - 1; None where the networks predict.
-        final_name_, cleaning_: its name, and how the labels were cleaned: none, weight, drop or relabel.
+        final_estimator_: the fitted final estimator, with labels 0 … C - 1; with "auto" a dictionary of the fitted
+            models by name; None where the networks predict.
+        final_name_, cleaning_: its name, and how the labels were cleaned: none, weight, drop, relabel or soft.
         label_issues_: indices of the labels that are probably wrong, the least probable first.
         noise_rate_: estimated share of wrong labels.
         noise_rate_interval_: (2,) ends of its 90% interval.
@@ -165,7 +164,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         restarts: int = 3,
         ensemble: int = 6,
         distil: bool = False,
-        final_estimator: Any = None,
+        final_estimator: Any = AUTO,
         scoring: str = "accuracy",
         validation_share: float | None = None,
         sparse_components: int | None = 256,
@@ -289,12 +288,37 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if crowd is not None:
             self._index = crowd.items if self._index is None else self._index[crowd.items]
         self._given = labels.astype(np.int64)
-        self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
+        evidence, order = Evidence.from_records(outcome.records), np.argsort(outcome.records["rows"])
         with self._threads():
-            self._store_final(self._chosen_model(X, X_val, samples, data, train, outcome))
+            if self._is_pooled(evidence):
+                own = self._model_samples(X, samples, data.inputs)[outcome.records["rows"]]
+                predicted = evidence.probabilities.mean(axis=0, dtype=np.float64)
+                model, found = choose_pool(own, evidence, predicted, derive(seed, "models"))
+                self._store_audit(found, order)
+                self._store_final(model)
+                if model is not None and NETWORKS in model.weights:
+                    self._classifier = self._retrained(outcome, found)
+            else:
+                self._store_audit(audit(evidence), order)
+                self._store_final(self._fitted_model(X, X_val, samples, data, train, outcome))
         return self
 
-    def _chosen_model(
+    def _retrained(self, outcome: PipelineResult, found: LabelAudit) -> Classifier:
+        """Return networks trained on the posterior of an audit, like the other models of a pool."""
+        task, samples = outcome.task, len(outcome.task.train)
+        posterior = np.zeros((samples, task.train.classes))
+        np.put_along_axis(posterior, found.classes[:samples], found.posterior[:samples], axis=1)
+        seed = derive(task.seed, "posterior")
+        trained = soft_trained(
+            task, posterior, networks=RETRAINED_NETWORKS, learning_rate=self.learning_rate, seed=seed
+        )
+        return trained.classifier(task)
+
+    def _is_pooled(self, evidence: Evidence) -> bool:
+        """Return whether other models may vote: their predictions for held-out samples are compared."""
+        return isinstance(self.final_estimator, str) and not evidence.kept.any()
+
+    def _fitted_model(
         self,
         X: Any,
         X_val: Any,
@@ -303,32 +327,30 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         train: LabelledData,
         outcome: PipelineResult,
     ) -> FinalModel | None:
-        """Return the final estimator, fitted; None where the networks predict."""
-        if self.final_estimator is None:
+        """Return the final estimator of the caller, fitted; None where the networks predict."""
+        if self.final_estimator is None or isinstance(self.final_estimator, str):
             return None
         score, valid = score_of(outcome.task.score), outcome.task.evaluate[VALIDATION]
-        automatic = isinstance(self.final_estimator, str)
         own = self._model_samples(X, samples, data.inputs)
         if X_val is None:
             held = take(own, valid.rows)
         else:
             held = self._model_samples(X_val, checks.samples(self, X_val, encoder=self._encoder), valid.inputs)
-        models = models_for(own) if automatic else {"": self.final_estimator}
-        found = choose_model(models, own, self._audited(), train.rows, (held, valid.labels), data.classes, score)
-        if found is None and not automatic:
+        validation = held, valid.labels
+        found = choose_cleaning(self.final_estimator, own, self._audited(), train.rows, validation, data.classes, score)
+        if found is None:
             raise InvalidInput("`final_estimator` must have labels of two classes to train on, but got those of one.")
-        if found is None or not automatic:
-            return found
-        vote = torch.from_numpy(self._classifier.vote(valid.inputs))[None]
-        networks = float(score(vote, torch.from_numpy(valid.labels))[0])
-        return found if found.score > networks else None
+        return found
 
-    def _store_final(self, model: FinalModel | None) -> None:
+    def _store_final(self, model: FinalModel | PooledModels | None) -> None:
         self._model = model
         self.final_estimator_ = None if model is None else model.estimator
-        self.final_name_ = NETWORKS if model is None else model.name or type(model.estimator).__name__
+        self.final_name_ = NETWORKS if model is None else model.name
         self.cleaning_ = "none" if model is None else model.cleaning
-        self.sample_weight_ = CLEANINGS["weight" if model is None else model.cleaning](self._audited()).weights
+        weighted = (
+            "weight" if self.cleaning_ in ("none", SOFT) and not isinstance(model, FinalModel) else self.cleaning_
+        )
+        self.sample_weight_ = CLEANINGS[weighted](self._audited()).weights
 
     def _audited(self) -> AuditedLabels:
         """Return the given labels and the result of their audit, in the order of the samples."""
@@ -396,9 +418,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         codes = np.searchsorted(self.classes_, trusted).astype(np.int64)
         return data, LabelledData(inputs, codes, data.class_names)
 
-    def _store_audit(self, found: LabelAudit, rows: NDArray[np.int64]) -> None:
-        """Store the result of the audit, reordered from the records to the samples."""
-        back = np.argsort(rows)
+    def _store_audit(self, found: LabelAudit, back: NDArray[np.int64]) -> None:
+        """Store the result of the audit, reordered from the records to the samples by their positions `back`."""
         self.label_quality_ = found.quality[back]
         self.suggested_labels_ = self.classes_[found.suggested[back]]
         self._confidence = found.confidence[back]
@@ -420,9 +441,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         check_is_fitted(self)
         samples = self._checked(X)
         with self._threads():
+            inputs = self._encoder.encode(samples)
             if self._model is None:
-                return self._classifier.vote(self._encoder.encode(samples))
-            return self._model.probabilities(self._model_samples(X, samples, self._encoder.encode(samples)))
+                return self._classifier.vote(inputs)
+            own = self._model_samples(X, samples, inputs)
+            return self._model.probabilities(own, lambda: self._classifier.vote(inputs))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every sample, (N,)."""

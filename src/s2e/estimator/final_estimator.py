@@ -1,22 +1,20 @@
 """Clean, then train any model: an estimator of scikit-learn trained on labels that the audit has cleaned.
 
-Every model is trained on the training part with each cleaning (`s2e.workflows.cleaning`). The model and the cleaning
-with the best score on validation are chosen. Where the validation part was held out of the samples, the model is fitted
-again to all of them.
+It is trained on the training part with each cleaning (`s2e.workflows.cleaning`), of which the best on validation is
+chosen. Where the validation part was held out of the samples, the estimator is fitted again to all of them.
 
 Letters: N samples, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -27,12 +25,6 @@ from s2e.errors import InvalidType
 from s2e.specs import AUTO
 from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
 
-NETWORKS = "networks"
-"""Name of the ensemble of networks among the models of "auto"."""
-
-MOST_SAMPLES_OF_KERNELS = 5000
-"""Samples up to which a support vector machine is one of the models; extra trees with more."""
-
 FEWEST_WEIGHT = 1e-3
 """Rows of smaller weights are left out: some models fail where all weights of a class are tiny."""
 
@@ -42,12 +34,11 @@ class FinalModel:
     """A fitted model.
 
     Attributes:
-        name: its name among the models, or that of its class.
+        name: that of its class.
         cleaning: one of `CLEANINGS`.
         estimator: the fitted estimator.
         classes: C.
         score: on validation, before it was fitted to all samples.
-        samples, labels, weights: what it was fitted to, (N, ...), (N,) and (N,).
     """
 
     name: str
@@ -55,36 +46,10 @@ class FinalModel:
     estimator: Any
     classes: int
     score: float
-    samples: Any
-    labels: NDArray[np.int64]
-    weights: NDArray[np.float64]
 
-    def probabilities(self, samples: Any) -> NDArray[np.float64]:
-        """Return the probability of every class, (N, C)."""
+    def probabilities(self, samples: Any, vote: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return the probability of every class, (N, C); the vote of the networks is not used."""
         return probabilities_of(self.estimator, samples, self.classes)
-
-
-def models_for(samples: Any) -> dict[str, Any]:
-    """Return the models among which "auto" chooses, by name, for encoded or sparse samples (N, F).
-
-    Their seeds are fixed, so that a model can be fitted again when a classifier is loaded.
-    """
-    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.svm import SVC
-
-    logistic = LogisticRegression(max_iter=2000)
-    if sparse.issparse(samples):
-        return {"logistic-regression": logistic}
-    kernels = SVC(break_ties=True)  # predicts the largest decision
-    trees = ExtraTreesClassifier(300, min_samples_leaf=2, random_state=0)
-    boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
-    few = samples.shape[0] <= MOST_SAMPLES_OF_KERNELS
-    return {
-        "logistic-regression": logistic,
-        "boosting": boosting,
-        **({"support-vectors": kernels} if few else {"extra-trees": trees}),
-    }
 
 
 def check_final_estimator(given: Any) -> None:
@@ -135,8 +100,8 @@ def probabilities_of(estimator: Any, samples: Any, classes: int) -> NDArray[np.f
     return found
 
 
-def choose_model(
-    models: Mapping[str, Any],
+def choose_cleaning(
+    estimator: Any,
     samples: Any,
     audited: AuditedLabels,
     train: NDArray[np.int64],
@@ -144,10 +109,10 @@ def choose_model(
     classes: int,
     score: Score,
 ) -> FinalModel | None:
-    """Fit every model with every cleaning, and return the best on validation, fitted again to all samples.
+    """Fit an estimator with every cleaning, and return the best on validation, fitted again to all samples.
 
     Args:
-        models: estimators by name.
+        estimator: a classifier of scikit-learn.
         samples: (N, ...) indexable by rows: an array, a sparse matrix or a DataFrame.
         audited: their labels.
         train: rows of the training part.
@@ -156,26 +121,24 @@ def choose_model(
         score: what is maximised.
 
     Returns:
-        None if no model can be fitted: no cleaning leaves two classes.
+        None if it cannot be fitted: no cleaning leaves two classes.
     """
     truth = torch.from_numpy(valid[1])
     part, own = take(samples, train), audited.take(train)
-    best: tuple[float, str, str] | None = None
-    for name, estimator in models.items():
-        for cleaning in _different(estimator):
-            labels, weights = CLEANINGS[cleaning](own)
-            if len(np.unique(labels[weights >= FEWEST_WEIGHT])) < 2:
-                continue
-            probabilities = probabilities_of(fitted(estimator, part, labels, weights), valid[0], classes)
-            reached = float(score(torch.from_numpy(probabilities)[None], truth)[0])
-            if best is None or reached > best[0]:
-                best = reached, name, cleaning
+    best: tuple[float, str] | None = None
+    for cleaning in _different(estimator):
+        labels, weights = CLEANINGS[cleaning](own)
+        if len(np.unique(labels[weights >= FEWEST_WEIGHT])) < 2:
+            continue
+        probabilities = probabilities_of(fitted(estimator, part, labels, weights), valid[0], classes)
+        reached = float(score(torch.from_numpy(probabilities)[None], truth)[0])
+        if best is None or reached > best[0]:
+            best = reached, cleaning
     if best is None:
         return None
-    reached, name, cleaning = best
-    labels, weights = CLEANINGS[cleaning](audited)
-    model = fitted(models[name], samples, labels, weights)
-    return FinalModel(name, cleaning, model, classes, reached, samples, labels, weights)
+    reached, cleaning = best
+    model = fitted(estimator, samples, *CLEANINGS[cleaning](audited))
+    return FinalModel(type(estimator).__name__, cleaning, model, classes, reached)
 
 
 def _different(estimator: Any) -> list[str]:

@@ -22,8 +22,7 @@ from s2e.engine import Classifier
 from s2e.errors import InvalidInput, UnreadableData, first_line
 from s2e.estimator.classifier import S2EClassifier
 from s2e.estimator.features import Encoder, NumberEncoder, read_encoder, write_encoder
-from s2e.estimator.final_estimator import FinalModel, models_for
-from s2e.estimator.final_estimator import fitted as refitted
+from s2e.estimator.pooled_models import NETWORKS, PooledModels, PosteriorLabels, models_for
 from s2e.files.fields import Fields
 from s2e.networks import factory_of, statistics_of
 from s2e.runs import (
@@ -35,7 +34,6 @@ from s2e.runs import (
     votes_to_json,
     with_normalisation,
 )
-from s2e.workflows.cleaning import CLEANINGS
 
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
@@ -195,51 +193,68 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
 
 
 def _written_model(fitted: Any, tensors: dict[str, torch.Tensor]) -> dict[str, Any] | None:
-    """Return the description of the final estimator and add the data it was fitted to, to fit it again when loaded.
+    """Return the description of the models of a pool and add the data they were fitted to, to fit them again.
 
     The state of an estimator of scikit-learn can only be written by pickle, so one that the caller passed is refused.
     """
     model = fitted._model
     if model is None:
         return None
-    if not isinstance(fitted.final_estimator, str):
+    if not isinstance(model, PooledModels):
         raise InvalidInput(
-            f"a classifier to save must predict with networks or with a model that it chose itself, but its final "
-            f"estimator is a {type(model.estimator).__name__} that was passed; write it with joblib or skops."
+            f"a classifier to save must predict with networks or with models that it chose itself, but its final "
+            f"estimator is a {model.name} that was passed; write it with joblib or skops."
         )
-    kept = model.weights > 0
-    samples = model.samples[np.flatnonzero(kept)]
-    arrays = {"labels": model.labels[kept], "weights": model.weights[kept]}
+    labels, samples = model.labels, model.labels.samples
+    arrays = {"classes": labels.classes, "posterior": labels.posterior}
     if sparse.issparse(samples):
         arrays |= {name: getattr(samples, name) for name in ("data", "indices", "indptr")}
     else:
         arrays["samples"] = samples
     tensors |= {MODEL + name: _tensor(array) for name, array in arrays.items()}
-    about = {"name": model.name, "cleaning": model.cleaning, "score": model.score}
+    about = {"weights": model.weights, "score": model.score}
     return about | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
 
 
-def _read_model(about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> FinalModel | None:
-    """Return the final estimator, fitted again to the data it was fitted to; None where there is none."""
+def _read_model(about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> PooledModels | None:
+    """Return the models of a pool, fitted again to the data they were fitted to; None where there are none."""
     if "model" not in about:
         return None
     written = about.fields("model")
     own = {key.removeprefix(MODEL): array for key, array in arrays.items() if key.startswith(MODEL)}
+    votes = written.fields("weights")
+    weights = {name: votes.number(name) for name in votes.values}
     try:
-        labels, weights = own["labels"], own["weights"]
+        candidates, posterior = own["classes"], own["posterior"]
         samples = own.get("samples")
         if samples is None:
-            shape = (len(labels), written.integer("columns", least=1))
+            shape = (len(candidates), written.integer("columns", least=1))
             samples = sparse.csr_matrix((own["data"], own["indices"], own["indptr"]), shape=shape)
             samples.check_format()
-        name, cleaning = written.text("name"), written.text("cleaning")
-        estimator = models_for(samples)[name]
-        if cleaning not in CLEANINGS or labels.min() < 0 or labels.max() >= classes:
-            raise ValueError("other labels or another cleaning")
-        model = refitted(estimator, samples, labels, weights)
+        _check_pool(weights, candidates, posterior, samples, classes)
+        labels = PosteriorLabels(samples, candidates, posterior)
+        return PooledModels.fit(weights, labels, classes, written.number("score", nan=True))
     except (KeyError, ValueError, TypeError) as problem:
-        raise InvalidInput(f"the data of its model are damaged: {first_line(problem)}") from problem
-    return FinalModel(name, cleaning, model, classes, written.number("score", nan=True), samples, labels, weights)
+        raise InvalidInput(f"the data of its models are damaged: {first_line(problem)}") from problem
+
+
+def _check_pool(
+    weights: Mapping[str, float],
+    candidates: NDArray[Any],
+    posterior: NDArray[Any],
+    samples: Any,
+    classes: int,
+) -> None:
+    """Raise `ValueError` unless what a file holds of a pool is possible."""
+    unknown = weights.keys() - {NETWORKS, *models_for(samples)}
+    if unknown or not weights or not all(0 < weight <= 1 for weight in weights.values()):
+        raise ValueError("other votes")
+    if candidates.dtype.kind != "i" or candidates.ndim != 2 or candidates.shape != posterior.shape:
+        raise ValueError("other candidates")
+    if len(candidates) != samples.shape[0] or candidates.min() < 0 or candidates.max() >= classes:
+        raise ValueError("other classes")
+    if posterior.dtype.kind != "f" or not ((posterior >= 0) & (posterior <= 1 + ROUNDING)).all():
+        raise ValueError("other probabilities")
 
 
 def _check_names(about: Fields, given: tuple[str, ...], encoder: Encoder) -> None:

@@ -1,0 +1,105 @@
+"""Pools of classifiers, chosen without any label that is known to be correct. Pure: arrays in, arrays out.
+
+Notation and shapes:
+    N samples, C classes, K classifiers
+    p_kij  (K, N, C)  probability of class j for sample i, of classifier k not trained on this sample
+    w_k    (K,)       weights, which sum to 1
+    g_ij   (N, C)     the pool: g ∝ Π_k p̃_k^(w_k), the weighted geometric mean of calibrated probabilities
+
+The label model (`s2e.audit.label_model`) calibrates the probabilities of a classifier (temperature and bias) and
+estimates the transition matrix. Its log-likelihood of the given labels is a proper score: it is largest, in
+expectation, for the classifier that knows the true classes best, whatever the noise. Each classifier is calibrated by
+itself. The pool then grows greedily: the classifier, also one that is in it already, with which the likelihood of the
+pool is largest gets one more vote, as long as the likelihood increases by more than `LEAST_GAIN`.
+
+The predictions must be those of cross-fitting on the *given* labels. Classifiers trained on cleaned labels cannot be
+compared in this way: the cleaned labels of the other samples depend on the given label of the held-out one, and the
+likelihood rewards this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from s2e.audit import Evidence, LabelAudit, audit
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MOST_VOTES = 6
+"""Votes in a pool."""
+
+LEAST_GAIN = 1e-3
+"""Gain in mean log-likelihood that one more vote must bring."""
+
+MOST_NUMBERS = 2**17
+"""Numbers of an (N, C) array by which pools are compared: every n-th sample of more."""
+
+_LEAST_PROBABILITY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """A pool of K classifiers.
+
+    Attributes:
+        weights: (K,) shares of the votes.
+        probabilities: (N, C) g, for samples that no classifier was trained on.
+    """
+
+    weights: Floats
+    probabilities: Floats
+
+
+def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats]) -> Pool:
+    """Choose the votes of classifiers.
+
+    Args:
+        labels: (N,) given labels.
+        probabilities: (N, C) of each of the K classifiers, for samples that it was not trained on.
+    """
+    calibrated = []
+    for each in probabilities:
+        found = audit_predictions(labels, each)
+        calibrated.append(calibrate(each, found.temperature, found.bias))
+    step = max(1, calibrated[0].size // MOST_NUMBERS)
+    logs = np.stack([np.log(np.maximum(each[::step], _LEAST_PROBABILITY)) for each in calibrated])  # (K, n, C)
+    votes, best = np.zeros(len(calibrated)), -np.inf
+    while votes.sum() < MOST_VOTES:
+        sums = np.tensordot(votes, logs, axes=1)
+        reached = [
+            audit_predictions(labels[::step], softmax((sums + each) / (votes.sum() + 1), axis=1)).log_likelihood
+            for each in logs
+        ]
+        if max(reached) <= best + LEAST_GAIN:
+            break
+        best = max(reached)
+        votes[int(np.argmax(reached))] += 1
+    weights = votes / votes.sum()
+    return Pool(weights, geometric_mean(calibrated, weights))
+
+
+def audit_predictions(labels: Labels, probabilities: Floats) -> LabelAudit:
+    """Audit labels (N,) by the predictions (N, C) of a classifier that was not trained on the samples."""
+    unseen = np.zeros(len(labels)), np.empty((0, len(labels)))
+    return audit(Evidence(labels, probabilities[None], *unseen))
+
+
+def calibrate(probabilities: Floats, temperature: float, bias: Floats) -> Floats:
+    """Return calibrated probabilities (N, C), with the temperature and the bias (C,) that an audit found."""
+    logs = np.log(np.maximum(probabilities, _LEAST_PROBABILITY))
+    return np.asarray(softmax(logs / temperature + bias, axis=1))
+
+
+def geometric_mean(probabilities: Sequence[Floats], weights: Floats) -> Floats:
+    """Return the weighted geometric mean of probabilities (N, C), rows normalised."""
+    logs = sum(
+        weight * np.log(np.maximum(each, _LEAST_PROBABILITY))
+        for each, weight in zip(probabilities, weights.tolist(), strict=True)
+    )
+    return np.asarray(softmax(logs, axis=1))
