@@ -1,4 +1,4 @@
-"""Networks trained on probabilities of classes: of a label audit, or of an ensemble (distillation, Hinton et al., 2015).
+"""Networks trained on probabilities: of a label audit, or of an ensemble (distillation, Hinton et al., 2015).
 
 Letters: P members, M networks in a member, B batch, N samples, C classes.
 """

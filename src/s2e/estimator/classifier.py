@@ -347,10 +347,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.final_estimator_ = None if model is None else model.estimator
         self.final_name_ = NETWORKS if model is None else model.name
         self.cleaning_ = "none" if model is None else model.cleaning
-        weighted = (
-            "weight" if self.cleaning_ in ("none", SOFT) and not isinstance(model, FinalModel) else self.cleaning_
-        )
-        self.sample_weight_ = CLEANINGS[weighted](self._audited()).weights
+        cleaning = model.cleaning if isinstance(model, FinalModel) else "weight"
+        self.sample_weight_ = CLEANINGS[cleaning](self._audited()).weights
 
     def _audited(self) -> AuditedLabels:
         """Return the given labels and the result of their audit, in the order of the samples."""
