@@ -46,6 +46,9 @@ def test_study_of_other_data_is_refused_with_what_differs(work: Path) -> None:
     line = one_line(refused.stderr)
     assert "the data have changed since; use another storage or name" in line
     assert [trial.values for trial in read_trials(storage, "run")] == before
+    assert s2e(*search, "other.npz", "--out", "b/run", "--study", "own").exit_code == 0  # the directory is still new
+    renamed = s2e(*search, "other.npz", "--out", "b/run", "--study", "new", "--resume")
+    assert "study was 'own' and is now 'new'" in one_line(renamed.stderr)
     (work / "copy").mkdir()
     Path("own.npz").rename("copy/moved.npz")  # the same data at another path
     assert s2e(*search, "copy/moved.npz", "--out", "c/run").exit_code == 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,6 +213,26 @@ def test_clear_removes_checkpoints_only(checkpoints) -> None:
     checkpoints.clear()
     assert not checkpoints.directory.exists()
     checkpoints.clear()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # torch has running threads
+def test_clear_removes_what_a_process_killed_while_writing_left(checkpoints) -> None:
+    def kill_while_writing():
+        while not any(path.name.startswith(".") and path.stat().st_size for path in checkpoints.directory.glob("*")):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    checkpoints.directory.mkdir()
+    tensors = {"state": torch.zeros(10_000_000)}
+    child = os.fork()
+    if child == 0:
+        threading.Thread(target=kill_while_writing).start()
+        checkpoints.write("one", tensors)
+        os.kill(os.getpid(), signal.SIGKILL)  # written before the thread noticed it
+    os.waitpid(child, 0)
+    assert any(checkpoints.directory.iterdir())
+    checkpoints.clear()
+    assert not checkpoints.directory.exists()
 
 
 # --------------------------------------------------------------------------------------------------- problems

@@ -322,3 +322,30 @@ def test_lock_is_released_after_an_error_and_removes_temporary_files(run: Run) -
     (run.path / ".curves.npz.x.tmp").write_bytes(b"half")
     with run.locked():
         assert names(run) == {CONFIG}
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_lock_that_is_no_regular_file_is_refused_and_nothing_is_written_through_it(
+    run: Run, tmp_path: Path, kind: str
+) -> None:
+    target, lock = tmp_path / "target", run.path / ".lock"
+    target.write_text("kept")
+    lock.unlink(missing_ok=True)
+    {"link": lambda: lock.symlink_to(target), "pipe": lambda: os.mkfifo(lock), "folder": lock.mkdir}[kind]()
+    with pytest.raises(UnreadableData, match="must be a regular file"), run.locked():
+        pass
+    assert target.read_text() == "kept"
+
+
+def test_links_in_a_run_neither_move_nor_remove_files_outside(run: Run, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("kept")
+    for name in (".left.tmp", ".unfinished"):
+        (run.path / name).symlink_to(outside)
+    with run.locked():
+        run.mark_unfinished()
+    (run.path / ".results").symlink_to(outside)
+    with pytest.raises(UnreadableData, match="is a link"):
+        Run.open(run.path)
+    assert [path.name for path in outside.iterdir()] == ["file"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from s2e.errors import UnreadableData
-from s2e.studies import check_storage, open_study
+from s2e.studies import check_storage, open_study, read_trials
 from s2e.studies.loop import ask
 from searches import make_plan, make_study, trial_points
 
@@ -26,6 +28,42 @@ def test_storage_that_cannot_be_opened_is_unreadable_data(tmp_path: Path) -> Non
     for url in ("garbage", f"sqlite:///{tmp_path}/missing/study.db", f"sqlite:///{damaged}"):
         with pytest.raises(UnreadableData, match="could not be opened"):
             check_storage(url)
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS trial_id FROM n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        (
+            "CREATE TRIGGER evil AFTER INSERT ON trials BEGIN DELETE FROM trials; END",
+            "creates no trigger such as 'evil'",
+        ),
+        (f"DROP TABLE trial_values; CREATE VIEW trial_values AS {ENDLESS}", "creates no view such as 'trial_values'"),
+        ("DROP TABLE trial_values; CREATE VIRTUAL TABLE trial_values USING fts5(x)", "no table such as 'trial_values'"),
+    ],
+)
+def test_database_with_statements_of_its_own_is_refused(tmp_path: Path, statement: str, reason: str) -> None:
+    path = tmp_path / "study.db"
+    ask(make_study(path), make_plan("random"), 1)
+    with closing(sqlite3.connect(path)) as connected:
+        connected.executescript(statement)
+    before = path.read_bytes()
+    for read in (lambda: check_storage(f"sqlite:///{path}"), lambda: read_trials(f"sqlite:///{path}", "search")):
+        with pytest.raises(UnreadableData, match=reason):
+            read()
+    assert path.read_bytes() == before
+
+
+def test_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "bookmarks.db"
+    with closing(sqlite3.connect(path)) as connected:
+        connected.execute("CREATE TABLE bookmarks (address TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(UnreadableData, match="not a database of Optuna: it has no table"):
+        check_storage(f"sqlite:///{path}")
+    assert path.read_bytes() == before
 
 
 def test_database_is_created_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

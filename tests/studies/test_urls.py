@@ -71,6 +71,10 @@ def test_databases_in_memory_and_on_servers_have_no_path() -> None:
         ("sqlite:////tmp/a:b@c.db", "sqlite:////tmp/a:b@c.db"),
         ("garbage", "garbage"),
         ("x y://user:pass@host", "x y://user:***@host"),
+        ("user:pass@host/db", "user:***@host/db"),
+        ("postgresql:/user:pass@host/db", "postgresql:***@host/db"),
+        ("postgresql://user:pa?ss@host/db", "postgresql://user:***@host/db"),
+        ("postgresql://user:pass@host/db?application_name=a@b", "postgresql://user:***@host/db?application_name=a%40b"),
     ],
 )
 def test_passwords_are_hidden(url: str, shown: str) -> None:
@@ -82,6 +86,11 @@ def test_passwords_are_hidden_in_messages_about_a_url() -> None:
     assert (
         hide_secrets(f"cannot open {url} with 'pa@ss'", url) == "cannot open postgresql://user:***@host/db with '***'"
     )
+
+
+def test_an_at_sign_in_the_query_hides_no_less() -> None:
+    url = "postgresql://user:pass@host/db?application_name=a@b"
+    assert hide_secrets("'pass' was refused", url) == "'***' was refused"
 
 
 def test_hidden_passwords_are_left_to_the_environment() -> None:

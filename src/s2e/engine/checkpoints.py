@@ -21,6 +21,8 @@ from s2e.files.regular import read_content
 log = logging.getLogger(__name__)
 
 SUFFIX = ".checkpoint.safetensors"
+LEFT_BY_SAFETENSORS = ".tmp*"
+"""Names under which safetensors (from 0.8) writes a file before it renames it; a killed process leaves one."""
 DIGEST = "digest"
 """Name of the tensor with the digest of all others."""
 
@@ -70,7 +72,7 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all checkpoints and unfinished ones, and the directory if it is empty then."""
-        for pattern in (f"*{SUFFIX}", f".*{SUFFIX}.*{TEMPORARY}"):
+        for pattern in (f"*{SUFFIX}", f".*{SUFFIX}.*{TEMPORARY}", LEFT_BY_SAFETENSORS):
             for path in self.directory.glob(pattern):
                 path.unlink(missing_ok=True)
         with suppress(OSError):

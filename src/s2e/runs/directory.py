@@ -25,11 +25,13 @@ for each search, and transitions.npz.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -98,7 +100,7 @@ class Run:
         self.check_new()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / LOCK).touch()
+            self._open_lock().close()
         except OSError as problem:
             raise self._not_writable(problem) from None
         with self.locked():
@@ -134,7 +136,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the run against other processes while the body runs."""
-        with (self.path / LOCK).open("w") as handle:
+        with self._open_lock() as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -143,16 +145,39 @@ class Run:
                 ) from None
             # Left by a process that was killed while writing; a database has a journal beside it.
             for temporary in self.path.glob(f".*{TEMPORARY}*"):
-                if temporary.is_dir():
+                if temporary.is_dir() and not temporary.is_symlink():
                     shutil.rmtree(temporary)
                 else:
                     temporary.unlink()
             self._complete_commit()
             yield
 
+    def _open_lock(self) -> IO[bytes]:
+        """Open the file to lock, or create it; a link or a pipe, which a run from elsewhere may hold, is refused."""
+        path = self.path / LOCK
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError as problem:
+            if problem.errno not in (errno.ELOOP, errno.EISDIR):
+                raise
+        else:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return os.fdopen(descriptor, "wb")
+            os.close(descriptor)
+        raise UnreadableData(f"{str(path)!r} must be a regular file, but is not; remove it.")
+
     def mark_unfinished(self) -> None:
         """Mark the run as unfinished until the next `committed_together`."""
-        (self.path / UNFINISHED).touch()
+        mark = self.path / UNFINISHED
+        if mark.is_symlink():  # would create a file elsewhere
+            mark.unlink()
+        mark.touch()
+
+    def discard_if_empty(self) -> None:
+        """Remove the configuration of a run that holds nothing else, so that the directory can be used again."""
+        if all(file.name == CONFIG or file.name.startswith(".") for file in self.path.iterdir()):
+            for name in (CONFIG, UNFINISHED):
+                (self.path / name).unlink(missing_ok=True)
 
     @contextmanager
     def committed_together(self) -> Iterator[None]:
@@ -179,6 +204,8 @@ class Run:
         committed = self.path / COMMITTED
         if not committed.exists():
             return
+        if committed.is_symlink():  # files of another directory would be moved
+            raise UnreadableData(f"{str(committed)!r} must be a directory of the run, but is a link; remove it.")
         try:
             with suppress(FileNotFoundError):  # another process was faster
                 for file in committed.iterdir():

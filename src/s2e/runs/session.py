@@ -125,7 +125,12 @@ class Session(Generic[Options]):
         with run.created() if self._before is None else run.locked(), storage_faults():
             run.mark_unfinished()
             run.write_json(CONFIG, config)
-            yield run
+            try:
+                yield run
+            except RunConflict:  # the study at the storage has other settings
+                if self._before is None:
+                    run.discard_if_empty()
+                raise
 
     def _new_study_name(self) -> str:
         """Return the name of the study of a new run: at a storage, other runs have studies too."""
@@ -212,7 +217,10 @@ class Session(Generic[Options]):
         """Return how this command differs from the one that made the run."""
         if self._stored("command") != self.command:
             return [f"it was made by s2e {self._stored('command')}"]
-        return differences(self._fixed(self._stored("options")), self._fixed(self.settings))
+        found = differences(self._fixed(self._stored("options")), self._fixed(self.settings))
+        if self.location.study_name not in (None, self._stored("study")):
+            found.append(f"study was {self._stored('study')!r} and is now {self.location.study_name!r}")
+        return found
 
     def _fixed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings that must not change when the run is resumed."""

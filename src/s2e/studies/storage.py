@@ -65,6 +65,8 @@ def open_storage(url: str) -> BaseStorage:
         key = _identity(url)
         storage = None if key is None else _OPEN.get(key)
         if storage is None:
+            if sqlite_path(url) is not None:
+                _check_schema(url)
             backend = _opened(url)
             storage = optuna.storages.get_storage(backend)
             weakref.finalize(storage, _close, backend.engine, os.getpid())
@@ -97,6 +99,7 @@ def read_trials(url: str, study: str) -> list[FrozenTrial]:
             if not path.is_file():
                 raise UnreadableData("the file does not exist.")
             url = read_only_sqlite_url(path)
+            _check_schema(url)
         return _read_trials(url, study)
     except UnreadableData:
         raise
@@ -123,6 +126,25 @@ def _read_trials(url: str, study: str) -> list[FrozenTrial]:
         opened.remove_session()
         opened.engine.dispose()
     return sorted(trials, key=lambda trial: trial.number)
+
+
+def _check_schema(url: str) -> None:
+    """Raise `UnreadableData` for an SQLite file with tables of another program only, or with statements of its own.
+
+    Triggers and views are executed when a table is written or read; Optuna creates none.
+    """
+    engine = sqlalchemy.create_engine(url, **_engine_arguments(url))
+    try:
+        with engine.connect() as connection:
+            query = "SELECT type, name, coalesce(sql, '') LIKE 'CREATE VIRTUAL%' FROM sqlite_master"
+            found = connection.execute(sqlalchemy.text(query)).all()
+    finally:
+        engine.dispose()
+    for kind, name, is_virtual in found:
+        if kind not in ("table", "index") or is_virtual:
+            raise UnreadableData(f"it is not a database of Optuna, which creates no {kind} such as {str(name)!r}.")
+    if found and not TABLES & {name for _, name, _ in found}:
+        raise UnreadableData(f"it is not a database of Optuna: it has no table {min(TABLES)!r}.")
 
 
 def _opened(url: str) -> AtomicTrialStorage:

@@ -103,10 +103,12 @@ def _is_secret(name: str) -> bool:
 
 def _secrets(url: str) -> set[str]:
     """Return the passwords in a URL, as written and decoded; the URL need not be valid."""
-    _, _, rest = url.partition("://")
+    _, scheme, rest = url.partition("://")
+    rest = rest if scheme else url  # the scheme was forgotten
     address, _, query = rest.partition("?")
-    user_and_password, at, _ = address.rpartition("@")
-    has_user = at and not address.startswith("/")  # a path begins there
-    found = [user_and_password.partition(":")[2]] if has_user else []
+    found = []
+    if not rest.startswith("/"):  # a path begins there
+        # A question mark may be part of the password, and an @ part of the query.
+        found = [text.rpartition("@")[0].partition(":")[2] for text in (address, rest)]
     found += [value for name, value in re.findall(r"([^&=]+)=([^&]*)", query) if _is_secret(name)]
     return {text for secret in found for text in (secret, unquote(secret)) if text and text != HIDDEN}
