@@ -42,7 +42,7 @@ SMALLEST_IMAGE_SIZE: Final = 8
 BENCHMARK_HELP = (
     "a folder of class folders of images, a FILE.npz, hf:NAME, or digits, mnist, fashion-mnist, cifar10 or cifar100"
 )
-DATA_HELP = f"a table (.csv, .tsv, .parquet; see --label), {BENCHMARK_HELP}"
+DATA_HELP = f"a table (.csv, .tsv, .jsonl, .parquet; see --label), {BENCHMARK_HELP}"
 NETWORK_HELP = (
     "auto (chosen by the shape of the data), linear, mlp (options: mlp:widths=512-256,dropout=0.2 and "
     "batch_norm=true), cifar10-cnn, cifar100-cnn, resnet18, resnet34, preact-resnet18, preact-resnet34, "
@@ -94,6 +94,10 @@ class DataSpec:
     data: str = option("", f"Data to train on: {DATA_HELP}", argument=True)
     label: str = option("", "Label column of a table", metavar="COLUMN")
     id_column: str = option("", "ID column of a table", flag="--id", metavar="COLUMN")
+    drop: tuple[str, ...] = option((), "Columns of a table to leave out", metavar="COLUMN[,…]", separated=True)
+    text: tuple[str, ...] = option(
+        (), "Columns of a table with free text to learn from", metavar="COLUMN[,…]", separated=True
+    )
     image_size: int | None = option(
         None,
         "Side in pixels to which images of a folder or of the Hub are resized; when not given, the median of their "

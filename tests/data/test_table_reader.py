@@ -121,9 +121,9 @@ def test_unknown_columns_are_refused_with_the_nearest():
 
 
 def test_problems_of_labels_and_columns_are_reported_together():
-    message = refusal(lambda: fit(ill="a", seen=["2020-01-01"] * 4))
+    message = refusal(lambda: fit(ill="a", seen=[[1]] * 4))
     assert "column `ill` must hold at least two classes" in message
-    assert "column `seen` must hold numbers or categories" in message
+    assert "column `seen` must hold one value in each row" in message
 
 
 # Later tables

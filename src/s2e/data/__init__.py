@@ -4,11 +4,12 @@ pandas, Pillow and `datasets` are imported only when a data set needs them.
 """
 
 from s2e.data.conversion import as_labelled_data
+from s2e.data.image_encoding import ImageEncoder
 from s2e.data.input_readers import ENCODING, ArrayReader, reader_from_json
 from s2e.data.loading import available, load
 from s2e.data.natural_order import natural_key
 from s2e.data.noise import achieved_rate, check_transition_matrix, parse_noise, read_matrix
-from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split, prepare
+from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split, load_source, prepare
 from s2e.data.samples import (
     LabelledData,
     Source,
@@ -22,6 +23,7 @@ from s2e.data.samples import (
 __all__ = [
     "ENCODING",
     "ArrayReader",
+    "ImageEncoder",
     "LabelledData",
     "Prepared",
     "Source",
@@ -37,6 +39,7 @@ __all__ = [
     "fingerprint",
     "hold_out",
     "load",
+    "load_source",
     "natural_key",
     "parse_noise",
     "prepare",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from s2e.data.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout
 from s2e.data.downloads import find_layout, stored_file
-from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES
+from s2e.data.files import TABLE_SUFFIXES
 from s2e.data.hub import PREFIX, HubTable, load_hub
 from s2e.data.image_folders import read_image_folder
 from s2e.data.npz import load_npz
@@ -27,11 +28,14 @@ from s2e.files.arrays import read_npz
 from s2e.files.regular import read_decompressed
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from s2e.data.samples import Labels
+    from s2e.data.table_reader import TableReader
 
 DIGITS_TEST_SHARE = 0.2
 DIGITS_TEST_SEED = 0
-FORMS = "a table (.csv, .tsv or .parquet), a folder of class folders of images, an .npz file, or hf:NAME"
+FORMS = "a table (.csv, .tsv, .jsonl or .parquet), a folder of class folders of images, an .npz file, or hf:NAME"
 
 
 def load(
@@ -42,6 +46,8 @@ def load(
     label: str | None = None,
     id_column: str | None = None,
     image_size: int | None = None,
+    drop: Collection[str] = (),
+    text: Collection[str] = (),
 ) -> Source:
     """Load a data set by name or path.
 
@@ -54,6 +60,8 @@ def load(
         label: label column of a table.
         id_column: column of a table that identifies its rows.
         image_size: side in pixels to which images of a folder or of the Hub are resized; chosen from them when None.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from.
 
     Returns:
         Training samples, and validation and test samples where the data set has them. `digits` are float32
@@ -61,9 +69,10 @@ def load(
         (N, 3, 32, 32).
     """
     name = os.fspath(name_or_path)
+    columns = _Columns(label or None, id_column or None, tuple(drop), tuple(text))
     if name not in CATALOGUE:
-        return _load_path(name, label, id_column, image_size)
-    _check_no_columns(name, label, id_column)
+        return _load_path(name, columns, image_size)
+    columns.check_none(name)
     _check_no_image_size(name, image_size)
     info = CATALOGUE[name]
     return load_published(info, Path(root), download=download) if info.layouts else _load_digits(info)
@@ -150,18 +159,40 @@ def _load_digits(info: DatasetInfo) -> Source:
 # Paths and the Hub
 
 
-def _load_path(name: str, label: str | None, id_column: str | None, image_size: int | None) -> Source:
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table that are named."""
+
+    label: str | None
+    id_column: str | None
+    drop: tuple[str, ...]
+    text: tuple[str, ...]
+
+    def check_none(self, name: str) -> None:
+        """Raise if columns are named for data that are no table."""
+        for option, column in vars(self).items():
+            if column:
+                raise InvalidInput(f"`{option}` must be given for tables only, but got {column!r} for {name}; omit it.")
+
+    def reader(self, frame: pd.DataFrame, label: str) -> TableReader:
+        """Return a reader fitted to a table."""
+        from s2e.data.table_reader import TableReader
+
+        return TableReader.fit(frame, label, self.id_column, drop=self.drop, text=self.text)
+
+
+def _load_path(name: str, columns: _Columns, image_size: int | None) -> Source:
     if name.startswith(PREFIX):
-        return _load_hub(name, label, id_column, image_size)
+        return _load_hub(name, columns, image_size)
     path = Path(name)
     try:
         exists = path.exists()
     except OSError as error:
         raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
-    if path.name.lower().endswith((*TEXT_SUFFIXES, PARQUET_SUFFIX)):
+    if path.name.lower().endswith(TABLE_SUFFIXES):
         _check_no_image_size(name, image_size)
-        return _load_table(path, label, id_column)
-    _check_no_columns(name, label, id_column)
+        return _load_table(path, columns)
+    columns.check_none(name)
     if path.is_dir():
         return read_image_folder(path, side=image_size)
     _check_no_image_size(name, image_size)
@@ -172,12 +203,6 @@ def _load_path(name: str, label: str | None, id_column: str | None, image_size: 
     raise InvalidInput(f"{unknown_name('name_or_path', name, CATALOGUE)} Or pass the path of {FORMS}.")
 
 
-def _check_no_columns(name: str, label: str | None, id_column: str | None) -> None:
-    for option, column in (("label", label), ("id_column", id_column)):
-        if column:
-            raise InvalidInput(f"`{option}` must be given for tables only, but got {column!r} for {name}; omit it.")
-
-
 def _check_no_image_size(name: str, image_size: int | None) -> None:
     if image_size is not None:
         raise InvalidInput(
@@ -186,25 +211,22 @@ def _check_no_image_size(name: str, image_size: int | None) -> None:
         )
 
 
-def _load_table(path: Path, label: str | None, id_column: str | None) -> Source:
+def _load_table(path: Path, columns: _Columns) -> Source:
     from s2e.data.table_files import read_table
-    from s2e.data.table_reader import TableReader
 
     frame = read_table(path)
-    if not label:
+    if columns.label is None:
         names = listed(frame.columns, 20)
         raise InvalidInput(f"`label` must be the label column of {path}, one of {names}, but got none.")
-    reader = TableReader.fit(frame, label, id_column or None)
+    reader = columns.reader(frame, columns.label)
     return Source(path.stem, reader.samples_of(frame), ids=tuple(reader.ids_of(frame)), reader=reader)
 
 
-def _load_hub(name: str, label: str | None, id_column: str | None, image_size: int | None) -> Source:
-    from s2e.data.table_reader import TableReader
-
-    loaded = load_hub(name, label=label or None, side=image_size)
+def _load_hub(name: str, columns: _Columns, image_size: int | None) -> Source:
+    loaded = load_hub(name, label=columns.label, side=image_size)
     if not isinstance(loaded, HubTable):
         return loaded
-    reader = TableReader.fit(loaded.train, loaded.label, id_column or None)
+    reader = columns.reader(loaded.train, loaded.label)
     valid, test = (None if frame is None else reader.samples_of(frame) for frame in (loaded.valid, loaded.test))
     ids = tuple(reader.ids_of(loaded.train))
     return Source(loaded.name, reader.samples_of(loaded.train), valid, test, ids, reader)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.data import LabelledData, default_share, hold_out
+from s2e.data.encoders import Encoder, column_uses
+from s2e.data.image_encoding import ImageEncoder
+from s2e.data.samples import ColumnUse
+from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
 from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
-from s2e.estimator.features import Encoder, ImageEncoder, NumberEncoder, SparseEncoder
 from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
@@ -75,6 +79,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
             take little longer than 6, at most a fifth of `n_trials`.
         restarts: seeds of the final training, of which validation selects one.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from (TF-IDF, and truncated SVD if there are many words).
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
@@ -98,6 +104,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         label_issues_: indices of the labels that are probably wrong, the least probable first.
         noise_rate_: estimated share of wrong labels.
         transition_: (C, C) estimated probability that a sample of a class (row) has a label (column).
+        columns_: what became of every column of a table, a DataFrame: its name, its kind, how it is encoded, and its
+            number of inputs.
         doubtful_classes_: classes that the networks have probably not learnt; their labels are not audited.
 
     Examples:
@@ -126,6 +134,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         generation_size: GenerationSize = 6,
         restarts: int = 3,
         validation_share: float | None = None,
+        drop: Sequence[str] | None = None,
+        text: Sequence[str] | None = None,
         sparse_components: int | None = 256,
         device: str = AUTO,
         executor: str | None = None,
@@ -148,6 +158,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.generation_size = generation_size
         self.restarts = restarts
         self.validation_share = validation_share
+        self.drop = drop
+        self.text = text
         self.sparse_components = sparse_components
         self.device = device
         self.executor = executor
@@ -233,20 +245,19 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         )
 
     def _inputs(self, X: Any) -> NDArray[Any]:
-        """Encode samples as in training; dense ones are accepted after sparse ones, and sparse after dense."""
-        samples = checks.samples(self, X, encoder=self._encoder)
-        if isinstance(self._encoder, SparseEncoder) and not sparse.issparse(samples):
-            samples = sparse.csr_matrix(samples)
-        elif isinstance(self._encoder, NumberEncoder) and sparse.issparse(samples):
-            samples = samples.toarray()
-        return self._encoder.encode(samples)
+        """Encode samples as in training."""
+        return self._encoder.encode(checks.samples(self, X, encoder=self._encoder))
 
     def _fitted_encoder(self, samples: Any, seed: int) -> Encoder:
         if isinstance(samples, pd.DataFrame):
-            return TableEncoder.fit(samples)
+            return TableEncoder.fit(samples, drop=self.drop or (), text=self.text or ())
+        if self.drop or self.text:
+            raise InvalidInput(
+                f"`drop` and `text` must be None unless `X` is a table, but got {self.drop or self.text}."
+            )
         if sparse.issparse(samples):
             return SparseEncoder.fit(samples, self.sparse_components, seed % 2**32)
-        return NumberEncoder.fit(samples) if samples.ndim == 2 else ImageEncoder.fit(samples)
+        return ImageEncoder.fit(samples)
 
     def _split(self, data: LabelledData, X_val: Any, y_val: Any, seed: int) -> tuple[LabelledData, LabelledData]:
         """Return training and validation samples: the given ones, or a part held out."""
@@ -311,6 +322,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             },
             index=self._index,
         )
+
+    @property
+    def columns_(self) -> pd.DataFrame:
+        """What became of every column of a table: its name, its kind, how it is encoded, and its number of inputs."""
+        check_is_fitted(self)
+        return pd.DataFrame(column_uses(self._encoder), columns=[each.name for each in fields(ColumnUse)])
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier to one file (safetensors, no pickle)."""

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from s2e._version import __version__
+from s2e.data.encoders import Encoder, read_encoder, write_encoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import Classifier
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.estimator.classifier import S2EClassifier
-from s2e.estimator.features import Encoder, NumberEncoder, read_encoder, write_encoder
 from s2e.files.fields import Fields
 from s2e.networks import factory_of, statistics_of
 from s2e.runs import Run, described, normalisation_to_json, restored_networks, with_normalisation
@@ -27,7 +27,7 @@ from s2e.runs import Run, described, normalisation_to_json, restored_networks, w
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
 
-VERSION = 1
+VERSION = 2
 MAX_JOBS = 1024
 MAX_BYTES_OF_CLASSES = 2**28
 ROUNDING = 1e-6
@@ -158,8 +158,8 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
     fitted.suggested_labels_ = fitted.classes_[audit["suggested"]]
     if about.values.get("columns") is not None:
         fitted.n_features_in_ = about.integer("columns", least=1)
-        if isinstance(fitted._encoder, NumberEncoder) and len(fitted._encoder.centre) != fitted.n_features_in_:
-            raise about.error("columns", f"{len(fitted._encoder.centre)}, as in the encoder", fitted.n_features_in_)
+        if isinstance(fitted._encoder, TableEncoder) and len(fitted._encoder.names) != fitted.n_features_in_:
+            raise about.error("columns", f"{len(fitted._encoder.names)}, as in the encoder", fitted.n_features_in_)
     if about.values.get("names"):
         given = about.texts("names")
         _check_names(about, given, fitted._encoder)
@@ -172,9 +172,7 @@ def _check_names(about: Fields, given: tuple[str, ...], encoder: Encoder) -> Non
     names = [name.strip() for name in given]
     same = len(names) == about.values.get("columns")
     if isinstance(encoder, TableEncoder):
-        encoded = [column.name for column in encoder.columns]
-        same &= [name for name in names if name in encoded] == encoded
-        same &= {*names} == {*encoded, *encoder.left_out}
+        same &= tuple(names) == encoder.names
     if not same:
         raise about.error("names", "the names of the encoded columns", list(given))
 

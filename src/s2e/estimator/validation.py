@@ -13,9 +13,10 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from s2e.data.encoders import Encoder
+from s2e.data.image_encoding import ImageEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, raise_all
-from s2e.estimator.features import Encoder, ImageEncoder
 from s2e.specs import AUTO, SearchSpec, count_problem, rate_problem, share_problem
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
 
@@ -54,15 +55,14 @@ def search_spec(estimator: Any) -> SearchSpec:
 
 
 def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
-    """Check samples, and convert them to a type that the encoders take: any type, or that of the given encoder."""
+    """Check samples, and convert them to what the encoders take: a table, a sparse matrix, or an array of images.
+
+    Rows of numbers become a table whose columns have the names of the training table, if there is one. Sparse samples
+    are accepted after dense ones, and dense after sparse ones.
+    """
     reset = encoder is None
-    if _is_table(X) or isinstance(encoder, TableEncoder):
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
-        if not isinstance(X, pd.DataFrame):
-            raise InvalidInput(f"`X` must be a DataFrame, as in training, but got {type(X).__name__}.")
-        if len(X) < (2 if reset else 1):
-            raise InvalidInput(f"`X` must hold at least {2 if reset else 1} rows, but got {len(X)}.")
-        return X
+    if isinstance(X, pd.DataFrame):
+        return _table(estimator, X, encoder)
     if isinstance(X, torch.Tensor):
         X = X.detach().cpu().numpy()
     axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
@@ -70,17 +70,36 @@ def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
         wanted = f"images of shape {encoder.shape}" if isinstance(encoder, ImageEncoder) else "rows of columns"
         raise InvalidInput(f"`X` must hold {wanted}, as in training, but got {axes} axes.")
     pixels = axes > 2 and getattr(X, "dtype", None) == np.uint8
-    return validate_data(
+    checked = validate_data(
         estimator,
         X,
         reset=reset,
         accept_sparse="csr",
-        dtype=np.uint8 if pixels else (np.float64, np.float32),
+        dtype=np.uint8 if pixels else ((np.float64, np.float32) if axes > 2 or sparse.issparse(X) else "numeric"),
         ensure_2d=axes < 3,
         allow_nd=True,
         ensure_all_finite=True if sparse.issparse(X) or axes > 2 else "allow-nan",
         ensure_min_samples=2 if reset else 1,
     )
+    if axes > 2 or (sparse.issparse(checked) and not isinstance(encoder, TableEncoder)):
+        return checked
+    if encoder is not None and not isinstance(encoder, TableEncoder):
+        return sparse.csr_matrix(checked)
+    dense = checked.toarray() if sparse.issparse(checked) else checked
+    return TableEncoder.frame(dense, None if encoder is None else encoder.names)
+
+
+def _table(estimator: Any, X: pd.DataFrame, encoder: Encoder | None) -> Any:
+    """Check a table; after training on other samples, its columns must be numbers."""
+    validate_data(estimator, X, reset=encoder is None, skip_check_array=True)
+    fewest = 2 if encoder is None else 1
+    if len(X) < fewest:
+        raise InvalidInput(f"`X` must hold at least {fewest} rows, but got {len(X)}.")
+    if encoder is None or isinstance(encoder, TableEncoder):
+        return X
+    if isinstance(encoder, ImageEncoder):
+        raise InvalidInput(f"`X` must hold images of shape {encoder.shape}, as in training, but got a table.")
+    return sparse.csr_matrix(validate_data(estimator, X, reset=False, dtype=(np.float64, np.float32)))
 
 
 def labels(estimator: Any, y: Any, samples: int) -> NDArray[Any]:
@@ -97,10 +116,3 @@ def labels(estimator: Any, y: Any, samples: int) -> NDArray[Any]:
         )
     check_classification_targets(given)
     return np.asarray(given)
-
-
-def _is_table(X: Any) -> bool:
-    """Return whether these are columns of several types, which are encoded one by one."""
-    return isinstance(X, pd.DataFrame) and not all(
-        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in X.dtypes
-    )

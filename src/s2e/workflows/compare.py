@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.data import LabelledData, Prepared, check_preparation, corrupt_and_split, fingerprint, loading
+from s2e.data import LabelledData, Prepared, check_preparation, corrupt_and_split, fingerprint, load_source
 from s2e.engine import VALIDATION, Member, Task, Trained, stages_needed, train_in_two_stages
 from s2e.methods import Need, Standard
 from s2e.runs import Run, RunLocation, Session, csv_text
@@ -125,7 +125,7 @@ def compare(
 def _settings(options: CompareOptions, location: RunLocation) -> list[Setting]:
     """Draw every noise setting once for each seed."""
     spec, root = options.dataset, location.root
-    source = loading.load(spec.data, root, label=spec.label, id_column=spec.id_column, image_size=spec.image_size)
+    source = load_source(spec, root)
     return [
         Setting(noise, draw, corrupt_and_split(source, spec, noise, options.seed, root, draw=draw))
         for noise in options.noises

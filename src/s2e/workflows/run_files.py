@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.audit import RECORDS
-from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
+from s2e.data import ENCODING, ArrayReader, ImageEncoder, LabelledData, Prepared, fingerprint
 from s2e.engine import LAST_EPOCHS, SelectedRestart
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, write_classifier
@@ -48,8 +48,9 @@ def write_final(
     run.write_json(SCHEDULE, schedule)
     ids = {} if source is None or source.ids is None else {"ids": np.array(source.ids)[records["rows"]]}
     run.write_arrays(RECORDS, {**records, **ids})
-    reader = None if source is None else source.reader
-    run.write_json(ENCODING, (reader or ArrayReader(train.sample_shape, train.inputs.dtype == np.uint8)).to_json())
+    images = ImageEncoder(train.sample_shape, train.inputs.dtype == np.uint8)
+    reader = (None if source is None else source.reader) or ArrayReader(images)
+    run.write_json(ENCODING, reader.to_json())
     if final.transition is not None:
         rows = (",".join(map(str, row)) for row in final.transition.tolist())
         run.write_text("transition.csv", "\n".join(rows) + "\n")

@@ -1,0 +1,84 @@
+"""The same rows give the same inputs and the same result through every door: files, tables and arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+
+from s2e import S2EClassifier
+from s2e.data import load
+from s2e.runs import RunLocation
+from s2e.specs import DataSpec, SearchOptions, SearchSpec, TrainingSpec
+from s2e.workflows.search import search
+
+FILES = ("rows.npz", "rows.csv", "rows.tsv", "rows.csv.gz", "rows.jsonl", "rows.ndjson.gz", "rows.parquet")
+QUICK = {"n_trials": 2, "epochs": 3, "restarts": 1, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[pd.DataFrame, np.ndarray]:
+    """Wine with missing values, and a constant column."""
+    X, y = load_wine(return_X_y=True)
+    X[::7, 2] = np.nan
+    X = np.column_stack([X, np.full(len(X), 7.0)])
+    return pd.DataFrame(X, columns=[f"x{index}" for index in range(X.shape[1])]), y
+
+
+@pytest.fixture(scope="module")
+def folder(rows, tmp_path_factory) -> Path:
+    frame, y = rows
+    folder = tmp_path_factory.mktemp("rows")
+    table = frame.assign(label=y)
+    np.savez(folder / "rows.npz", x=frame.to_numpy(), y=y)
+    for name in ("rows.csv", "rows.csv.gz"):
+        table.to_csv(folder / name, index=False)
+    table.to_csv(folder / "rows.tsv", index=False, sep="\t")
+    for name in ("rows.jsonl", "rows.ndjson.gz"):
+        table.to_json(folder / name, orient="records", lines=True, double_precision=15)
+    table.to_parquet(folder / "rows.parquet")
+    return folder
+
+
+def loaded(folder: Path, name: str):
+    return load(folder / name, label=None if name.endswith(".npz") else "label")
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_inputs_and_labels_do_not_depend_on_the_format(folder, name):
+    expected, found = loaded(folder, FILES[0]).train, loaded(folder, name).train
+    np.testing.assert_array_equal(found.inputs, expected.inputs)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    assert found.class_names == expected.class_names
+
+
+def test_tables_and_arrays_in_python_give_the_inputs_of_files(rows, folder):
+    frame, y = rows
+    expected = loaded(folder, "rows.csv").train.inputs
+    for samples in (frame, frame.to_numpy(), frame.to_numpy().tolist()):
+        classifier = S2EClassifier(**QUICK).fit(samples, y)
+        np.testing.assert_array_equal(classifier._inputs(samples), expected)
+
+
+def test_a_whole_fit_is_equal_for_tables_and_arrays(rows):
+    frame, y = rows
+    expected = S2EClassifier(**QUICK).fit(frame, y).predict_proba(frame)
+    found = S2EClassifier(**QUICK).fit(frame.to_numpy(), y).predict_proba(frame.to_numpy())
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_whole_search_is_equal_for_files(folder, tmp_path):
+    results = []
+    for name in ("rows.npz", "rows.csv", "rows.parquet"):
+        options = SearchOptions(
+            DataSpec(str(folder / name), label="" if name.endswith(".npz") else "label"),
+            training=TrainingSpec(epochs=3, batch_size=32),
+            search=SearchSpec(trials=2, generation_size=2),
+            restarts=1,
+        )
+        run = search(options, RunLocation(tmp_path / name, device="cpu"))
+        results.append((run.read_json("schedule.json"), run.read_json("result.json")["methods"]))
+    assert results[0] == results[1] == results[2]
