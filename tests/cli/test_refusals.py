@@ -58,7 +58,7 @@ def test_unusable_data_are_refused(arguments: str, mentions: list[str]) -> None:
     [
         ({"y_train": None}, "y_train is missing"),
         ({"y_train": blobs().labels + 0.5}, "`y_train` must hold integers"),
-        ({"x_train": np.full_like(blobs().inputs, np.nan)}, "NaN or infinite values"),
+        ({"x_train": np.full_like(blobs().inputs, np.nan)}, "must have a column to learn from, but all are left out"),
         ({"y_train": blobs().labels[:-1]}, "`y_train` must hold 192 labels, one for each sample of `x_train`"),
         ({"y_train": np.zeros(192, dtype=int)}, "at least two classes, but got 1"),
         ({"y_train": np.array([{}] * 192, dtype=object)}, "Python objects"),
@@ -74,7 +74,7 @@ def test_validation_of_another_type_is_refused() -> None:
     np.savez("train.npz", X=images, y=np.arange(192) % 4)
     np.savez("valid.npz", X=images.astype(np.float32), y=np.arange(192) % 4)
     result = s2e("train", "train.npz", "--validation", "valid.npz", *TRAIN, "--out", "run")
-    assert_refused(result, "`validation` must hold samples of uint8", "'valid.npz' holds float32")
+    assert_refused(result, "valid.npz: samples must be uint8 of shape (N, 8, 8), as in training, but got float32")
 
 
 # Options

@@ -126,6 +126,16 @@ def test_problems_of_labels_and_columns_are_reported_together():
     assert "column `seen` must hold one value in each row" in message
 
 
+def test_repeated_ids_are_logged(caplog):
+    reader = fit(key=["a", "b", "a", "c"])
+    assert reader.ids_of(small_table().assign(key=["a", "b", "a", "c"])) == ["a", "b", "a", "c"]
+    assert "column `key` must identify the rows, but has the same value in several: 'a'" in caplog.messages
+
+
+def test_label_and_id_are_among_the_columns():
+    assert [(use.name, use.kind) for use in fit().columns][:2] == [("ill", "label"), ("key", "ID")]
+
+
 # Later tables
 
 

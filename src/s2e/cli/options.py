@@ -130,5 +130,13 @@ def values(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
+def with_flags(options: type, text: str) -> str:
+    """Return a message with the options of a command instead of the arguments of Python: --id for `id_column`."""
+    for field, _ in leaves(options):
+        flag = field.metadata.get("flag", f"--{field.name.replace('_', '-')}")
+        text = text.replace(f"`{field.name}`", flag)
+    return text
+
+
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -11,6 +11,7 @@ from s2e.data.natural_order import natural_key
 from s2e.data.noise import achieved_rate, check_transition_matrix, parse_noise, read_matrix
 from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split, load_source, prepare
 from s2e.data.samples import (
+    ColumnUse,
     LabelledData,
     Source,
     Splits,
@@ -23,6 +24,7 @@ from s2e.data.samples import (
 __all__ = [
     "ENCODING",
     "ArrayReader",
+    "ColumnUse",
     "ImageEncoder",
     "LabelledData",
     "Prepared",

@@ -49,7 +49,7 @@ class ImageEncoder:
         if samples.shape[1:] != self.shape or (samples.dtype == np.uint8) != self.pixels:
             wanted = f"{'uint8' if self.pixels else 'numbers other than uint8'} of shape (N, {str(self.shape)[1:]}"
             raise InvalidInput(
-                f"`X` must hold {wanted}, as in training, but got {samples.dtype} of shape {samples.shape}."
+                f"samples must be {wanted}, as in training, but got {samples.dtype} of shape {samples.shape}."
             )
         if not self.pixels:
             with np.errstate(over="ignore"):  # overflow gives infinity, which callers refuse

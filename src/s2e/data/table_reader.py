@@ -136,8 +136,8 @@ class TableReader:
         repeated = [text for text, count in zip(texts, np.bincount(codes[codes >= 0]), strict=True) if count > 1]
         if repeated:
             logger.warning(
-                "column `%s` must identify the rows, but %d values occur more than once: %s",
-                *(self.id_column, len(repeated), listed(map(repr, repeated))),
+                "column `%s` must identify the rows, but has the same value in several: %s",
+                *(self.id_column, listed(map(repr, repeated))),
             )
         return [texts[code] if code >= 0 else f"row {row}" for row, code in enumerate(codes.tolist(), start=1)]
 

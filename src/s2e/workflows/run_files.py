@@ -14,7 +14,9 @@ from s2e.engine import LAST_EPOCHS, SelectedRestart
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, write_classifier
 from s2e.specs import AUTO
+from s2e.workflows.column_table import COLUMNS, columns_content, columns_of, columns_text
 from s2e.workflows.pipeline import SCHEDULE
+from s2e.workflows.progress import ProgressListener
 from s2e.workflows.status import Status
 
 
@@ -31,6 +33,14 @@ def about_run(network: str, prepared: Prepared) -> dict[str, Any]:
         "data_fingerprint": fingerprint(train, valid),
         "noise_rate": prepared.noise_rate,
     }
+
+
+def write_columns(run: Run, prepared: Prepared, listener: ProgressListener) -> None:
+    """Write and show what became of every column of a table."""
+    if columns := columns_of(prepared):
+        run.write_json(COLUMNS, columns_content(columns))
+        if text := columns_text(columns):
+            listener.note(text)
 
 
 def write_final(

@@ -13,7 +13,7 @@ from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
 from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import about_run, result, write_final
+from s2e.workflows.run_files import about_run, result, write_columns, write_final
 
 ASSUMED_NOISE_RATE = 0.2
 """Noise rate of the Co-teaching baseline where the true one is unknown."""
@@ -34,6 +34,7 @@ def search(
     sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
     network = str(options.training.network)
     with session.start(about_run(network, prepared), replace(options, search=sized)) as run:
+        write_columns(run, prepared, listener)
         study = session.study()
         outcome = search_and_train(
             task,

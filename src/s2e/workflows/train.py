@@ -16,7 +16,7 @@ from s2e.runs import Run, RunLocation, Session
 from s2e.specs import TrainOptions
 from s2e.workflows.pipeline import audit_records, check_choices, prepared_task, train_final, write_early
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import about_run, result, write_final
+from s2e.workflows.run_files import about_run, result, write_columns, write_final
 
 
 def train(
@@ -32,6 +32,7 @@ def train(
     transition = None if given_transition is None else check_transition_matrix(given_transition, task.train.classes)
     network = str(options.training.network)
     with session.start(about_run(network, prepared)) as run:
+        write_columns(run, prepared, listener)
         content = {"keep_rates": schedule.tolist()}
         write_early(run, content)
         selected = train_final(
