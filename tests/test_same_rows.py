@@ -13,6 +13,7 @@ from s2e import S2EClassifier
 from s2e.data import load
 from s2e.runs import RunLocation
 from s2e.specs import DataSpec, SearchOptions, SearchSpec, TrainingSpec
+from s2e.workflows.predict import predict
 from s2e.workflows.search import search
 
 FILES = ("rows.npz", "rows.csv", "rows.tsv", "rows.csv.gz", "rows.jsonl", "rows.ndjson.gz", "rows.parquet")
@@ -68,6 +69,31 @@ def test_a_whole_fit_is_equal_for_tables_and_arrays(rows):
     expected = S2EClassifier(**QUICK).fit(frame, y).predict_proba(frame)
     found = S2EClassifier(**QUICK).fit(frame.to_numpy(), y).predict_proba(frame.to_numpy())
     np.testing.assert_array_equal(found, expected)
+
+
+def test_the_command_and_the_estimator_give_the_same_result(rows, folder, tmp_path):
+    frame, y = rows
+    small = DataSpec(str(folder / "rows.csv"), label="label")
+    options = SearchOptions(small, training=TrainingSpec(epochs=3), search=SearchSpec(trials=2, generation_size=2))
+    run = search(options, RunLocation(tmp_path / "run", device="cpu"))
+    classifier = S2EClassifier(**{**QUICK, "restarts": 3}).fit(frame, y)
+    np.testing.assert_array_equal(classifier.schedule_, run.read_json("schedule.json")["keep_rates"])
+    stored = run.read_json("config.json")["options"]
+    assert (stored["epochs"], stored["batch_size"]) == (classifier.epochs_, classifier.batch_size_)
+    predictions = predict(run, folder / "rows.csv").probabilities
+    np.testing.assert_allclose(classifier.predict_proba(frame), predictions, rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [8, 30])
+def test_few_rows_are_enough(rows, tmp_path, count):
+    frame, _ = rows
+    table = frame[:count].assign(label=np.arange(count) % 2)
+    table.to_csv(tmp_path / "few.csv", index=False)
+    quick = {"training": TrainingSpec(epochs=2), "search": SearchSpec(trials=2, generation_size=2), "restarts": 1}
+    run = search(
+        SearchOptions(DataSpec(str(tmp_path / "few.csv"), label="label"), **quick), RunLocation(tmp_path / "run")
+    )
+    assert run.read_json("config.json")["options"]["batch_size"] <= count
 
 
 def test_a_whole_search_is_equal_for_files(folder, tmp_path):

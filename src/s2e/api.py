@@ -33,7 +33,7 @@ from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, SearchSpec, TrainingSpec, seed_problem
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
-from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for
+from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for, sized
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +88,8 @@ def search(
     sampler: str | BaseSampler = "curve",
     trials: int | None = None,
     generation_size: GenerationSize = 6,
-    epochs: int = 200,
-    batch_size: int = 128,
+    epochs: int | None = None,
+    batch_size: int | None = None,
     learning_rate: float = 1e-3,
     optimizer: str | Optimizer = "adam",
     plan: str | LearningRatePlan = "linear:start=0.4",
@@ -115,13 +115,13 @@ def search(
         space: the family of schedules, by name or as an object with the interface `s2e.Space`.
         sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp, cmaes or hyperband; or any
             `optuna.samplers.BaseSampler`. The state of a sampler object is not restored when a search is resumed.
-        trials: schedules to train; 60 when None, or ten generations where `generation_size` is "auto".
+        trials: schedules to train; 30 when None, or five generations where `generation_size` is "auto".
         generation_size: K, schedules trained at once, as one population. "auto" chooses it: on a GPU the largest of 6
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at
             most a fifth of the trials where these are given; on a CPU, where every member costs its full time, 6. A
             stored study that is resumed keeps its K.
-        epochs: T, epochs of every training.
-        batch_size: B, samples in a batch.
+        epochs: T, epochs of every training; from 40 to 200 by the number of samples when None.
+        batch_size: B, samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
         optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
             with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
@@ -140,11 +140,12 @@ def search(
         on_generation: called after every generation; return True to stop the search.
     """
     raise_all([seed_problem(seed)])
-    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
+    given = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
     execution = Execution(device, executor or LOCAL)
-    check_choices(training, method, execution, spec)
+    check_choices(given, method, execution, spec)
     data = as_labelled_data(train)
+    training = sized(given, len(data))
     held = as_labelled_data(valid, data.class_names)
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
     search_plan = plan_for(task, spec, training, seed)
@@ -155,8 +156,8 @@ def search(
         "space": _name(space),
         "sampler": _name(sampler),
         "generation_size": search_plan.generation_size,
-        "epochs": epochs,
-        "batch_size": batch_size,
+        "epochs": training.epochs,
+        "batch_size": training.batch_size,
         "learning_rate": learning_rate,
         "optimizer": _settings_of(task.optimizer),
         "plan": _settings_of(task.plan),
@@ -185,7 +186,7 @@ def train(
     transition: ArrayLike | None = None,
     network: str | Factory = AUTO,
     method: str | Method = "coteaching",
-    batch_size: int = 128,
+    batch_size: int | None = None,
     learning_rate: float = 1e-3,
     optimizer: str | Optimizer = "adam",
     plan: str | LearningRatePlan = "linear:start=0.4",
@@ -207,7 +208,7 @@ def train(
             called "valid" in `evaluate`, if given.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: any of `s2e.methods.METHODS`, or an object with the interface `s2e.Method`.
-        batch_size: B, samples in a batch.
+        batch_size: B, samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
         optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
             with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
@@ -226,16 +227,17 @@ def train(
     raise_all([seed_problem(seed)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
     keep_rates = check_schedule(schedule, epochs)
-    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
+    given = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     execution = Execution(device, executor or LOCAL)
-    check_choices(training, method, execution)
+    check_choices(given, method, execution)
     data = as_labelled_data(train)
+    training = sized(given, len(data))
     evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
     trusted = None if clean is None else as_labelled_data(clean, data.class_names)
     task = build_task(data, evaluated, training, method, seed=seed, execution=execution, clean=trusted)
-    given = None if transition is None else check_transition_matrix(transition, data.classes)
+    matrix = None if transition is None else check_transition_matrix(transition, data.classes)
     listener = Callbacks(on_epoch=on_epoch)
-    member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
+    member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=matrix)
     trained, (as_trained,) = train_in_two_stages(task, [member], on_epoch=listener.epoch, stop=listener.members_to_stop)
     curves = trained.curves
     diverged, done = bool(curves.diverged[0]), int(curves.epochs[0])

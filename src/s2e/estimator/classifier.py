@@ -18,7 +18,6 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
@@ -31,13 +30,12 @@ from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
-from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
 from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, TrainingSpec
-from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
-from s2e.workflows import SILENT, build_task, check_choices, plan_for, search_and_train
+from s2e.studies import open_study, quiet_optuna
+from s2e.workflows import SILENT, build_task, check_choices, plan_for, search_and_train, sized
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -190,10 +188,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """
         checks.refuse(refused)
         search = checks.search_spec(self)
-        longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
+        requested = self._training()
         execution = Execution(self.device, self.executor or LOCAL)
-        check_choices(longest, self.method, execution, search)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        check_choices(requested, self.method, execution, search)
+        seed = checks.seed(self.random_state)
         samples = checks.samples(self, X)
         given = checks.labels(self, y, samples.shape[0])
         self.classes_, labels = np.unique(given, return_inverse=True)
@@ -204,9 +202,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._encoder = self._fitted_encoder(samples, derive(seed, "features"))
         data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
         train, valid = self._split(data, X_val, y_val, seed)
-        self.batch_size_ = self.batch_size or batch_size_for(len(train))
-        self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
-        training = self._training(self.epochs_, self.batch_size_)
+        training = sized(requested, len(train))
+        self.epochs_, self.batch_size_ = training.epochs, training.batch_size
         with self._threads(), quiet_optuna(), self._listener() as listener:
             task = build_task(
                 train,
@@ -217,7 +214,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 execution=execution,
                 clean=valid if self.validation_ == "clean" else None,
             )
-            plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
+            plan = plan_for(task, search, training, seed)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
             outcome = search_and_train(
                 task, plan, self.study_, validation=self.validation_, restarts=self.restarts, listener=listener
@@ -232,11 +229,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
         return self
 
-    def _training(self, epochs: int, batch_size: int) -> TrainingSpec:
+    def _training(self) -> TrainingSpec:
         return TrainingSpec(
             self.network,
-            epochs,
-            batch_size,
+            self.epochs,
+            self.batch_size,
             self.learning_rate,
             optimizer=self.optimizer,
             plan=self.plan,
@@ -266,7 +263,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if X_val is None:
             self.validation_ = "noisy"
             share = default_share(len(data)) if self.validation_share is None else self.validation_share
-            return hold_out(data, share, np.random.default_rng(derive(seed, "validation")))
+            return hold_out(data, share, np.random.default_rng(derive(seed, "split")))
         self.validation_ = "clean"
         inputs = self._inputs(X_val)
         trusted = checks.labels(self, y_val, len(inputs))

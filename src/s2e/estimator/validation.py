@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import assert_all_finite
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
@@ -18,7 +19,7 @@ from s2e.data.image_encoding import ImageEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, raise_all
 from s2e.specs import AUTO, SearchSpec, count_problem, rate_problem, share_problem
-from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
+from s2e.studies import DEFAULT_GENERATIONS, SIZES
 
 
 def refuse(given: dict[str, Any]) -> None:
@@ -50,8 +51,16 @@ def search_spec(estimator: Any) -> SearchSpec:
     )
     raise_all(problems)
     if size != AUTO:  # no generation needs more points than there are trials
-        size = min(size, DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0] if trials is None else trials)
+        size = min(size, DEFAULT_GENERATIONS * SIZES[0] if trials is None else trials)
     return SearchSpec(estimator.space, estimator.sampler, trials, size)
+
+
+def seed(random_state: Any) -> int:
+    """Return the seed of a fit: an int itself, as the command line takes it, or one that a generator draws."""
+    generator = check_random_state(random_state)  # refuses other objects
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(generator.randint(np.iinfo(np.int32).max))
 
 
 def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:

@@ -11,6 +11,7 @@ from s2e.engine import FinalTraining
 from s2e.methods import method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
+from s2e.workflows.defaults import default_generations, sized
 from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_columns, write_final
@@ -28,12 +29,15 @@ def search(
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location)
-    plan = plan_for(task, options.search, options.training, options.seed)
+    training = sized(options.training, len(prepared.splits.train), options.dataset.data)
+    task = prepared_task(prepared, training, options.method, seed=options.seed, location=location)
+    generations = default_generations(options.dataset.data)
+    plan = plan_for(task, options.search, training, options.seed, generations=generations)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
-    sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
-    network = str(options.training.network)
-    with session.start(about_run(network, prepared), replace(options, search=sized)) as run:
+    search_spec = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
+    options = replace(options, search=search_spec, training=training)
+    network = str(training.network)
+    with session.start(about_run(network, prepared), options) as run:
         write_columns(run, prepared, listener)
         study = session.study()
         outcome = search_and_train(
@@ -43,7 +47,7 @@ def search(
             validation=prepared.validation,
             restarts=options.restarts,
             relabel=options.relabel,
-            baselines=_baselines(prepared, options) if options.baselines else (),
+            baselines=_baselines(prepared, options.restarts, training.epochs) if options.baselines else (),
             test=prepared.splits.test,
             run=run,
             listener=listener,
@@ -61,9 +65,9 @@ def search(
         return session.finish({**rows, "search": searched}, task.device, write)
 
 
-def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:
+def _baselines(prepared: Prepared, restarts: int, epochs: int) -> list[FinalTraining]:
     """Return Standard, and Co-teaching with the true noise rate, or with an assumed one where it is unknown."""
-    epochs, restarts, rate = options.training.epochs, options.restarts, prepared.noise_rate
+    rate = prepared.noise_rate
     assumed = "" if rate is not None else f" (assumed noise rate {ASSUMED_NOISE_RATE:.0%})"
     fixed = schedules.coteaching(ASSUMED_NOISE_RATE if rate is None else rate, epochs)
     return [
