@@ -128,7 +128,7 @@ def test_settings_share_a_population_if_only_the_given_labels_differ(data: str) 
         other(valid=replace(valid, labels=valid.labels[::-1].copy())),
     ]
     alike = other(train=replace(train, labels=train.labels[::-1].copy()))
-    groups = comparison._groups(options(data), [first, *apart, alike], RunLocation(Path()))
+    groups = comparison._groups(options(data), options(data).training, [first, *apart, alike], RunLocation(Path()))
     assert [group.settings for group in groups] == [[first, alike], *([each] for each in apart)]
 
 

@@ -87,7 +87,7 @@ def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
         dtype=np.uint8 if pixels else ((np.float64, np.float32) if axes > 2 or sparse.issparse(X) else "numeric"),
         ensure_2d=axes < 3,
         allow_nd=True,
-        ensure_all_finite=True if sparse.issparse(X) or axes > 2 else "allow-nan",
+        ensure_all_finite=sparse.issparse(X) or axes > 2,  # columns may have missing and infinite values
         ensure_min_samples=2 if reset else 1,
     )
     if axes > 2 or (sparse.issparse(checked) and not isinstance(encoder, TableEncoder)):
