@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from optuna.samplers import BaseSampler
 from torch import nn
 
-from s2e.data import as_labelled_data, check_transition_matrix, fingerprint
+from s2e.data import as_labelled_parts, check_transition_matrix, fingerprint
+from s2e.data.table_encoding import TableEncoder
 from s2e.engine import (
     LAST_EPOCHS,
     VALIDATION,
@@ -34,6 +35,9 @@ from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, SearchSpec, TrainingSpec, seed_problem
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
 from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for, sized
+
+CLEAN = "clean samples"
+"""Name of the clean samples among the data of a training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,8 @@ class TrainResult:
         transition: (C, C), from true to given labels, given or estimated, for f-correction; None for other methods.
         status: whether the training ran to its end, was stopped by `on_epoch`, or diverged.
         message: one line about the outcome.
+        class_names: C names, in the order of the outputs of the networks.
+        encoder: for a table, encodes others with the same columns as inputs of the networks; None for other data.
     """
 
     networks: tuple[nn.Module, ...]
@@ -76,12 +82,16 @@ class TrainResult:
     transition: NDArray[np.float64] | None
     status: Status
     message: str
+    class_names: tuple[str, ...]
+    encoder: TableEncoder | None
 
 
 def search(
     train: Any,
     valid: Any,
     *,
+    label: str | None = None,
+    inputs: str | None = None,
     network: str | Factory = AUTO,
     method: str | Method = "coteaching",
     space: str | Space = "s2e",
@@ -105,10 +115,19 @@ def search(
     """Search the schedule with the best validation accuracy.
 
     Args:
-        train: (inputs, labels) as arrays or tensors, a map-style `torch.utils.data.Dataset` of such pairs, which is
-            read into memory once, or `LabelledData`; labels in 0..C-1. Inputs are images, rows of a table, or float
-            features such as embeddings of a pretrained network.
+        train: one of
+
+            - (inputs, labels) as arrays or tensors, or `LabelledData`: images, or float features such as embeddings of
+              a pretrained network, which are not scaled; labels in 0..C-1.
+            - a map-style `torch.utils.data.Dataset` of such pairs, or of dictionaries such as
+              {"image": …, "label": …}. It is read into memory once, so random transforms are drawn once for every
+              sample; use `augment` for random changes in training.
+            - a table of pandas, polars, pyarrow or `datasets` of Hugging Face with a label column, or (table, labels);
+              columns are encoded and scaled as `S2EClassifier` does.
+            - images in a `datasets.Dataset`.
         valid: the same; best with trusted labels.
+        label: label column of a table, or key of the label in dictionaries; detected when None.
+        inputs: key of the input in dictionaries; detected when None.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
             `s2e.Method`.
@@ -144,9 +163,9 @@ def search(
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
     execution = Execution(device, executor or LOCAL)
     check_choices(given, method, execution, spec)
-    data = as_labelled_data(train)
+    parts = as_labelled_parts(train, {VALIDATION: valid}, label=label, inputs=inputs)
+    data, held = parts.train, parts.others[VALIDATION]
     training = sized(given, len(data))
-    held = as_labelled_data(valid, data.class_names)
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
     search_plan = plan_for(task, spec, training, seed)
     settings = {
@@ -183,6 +202,8 @@ def train(
     *,
     evaluate: Mapping[str, Any] | None = None,
     clean: Any = None,
+    label: str | None = None,
+    inputs: str | None = None,
     transition: ArrayLike | None = None,
     network: str | Factory = AUTO,
     method: str | Method = "coteaching",
@@ -204,6 +225,8 @@ def train(
         schedule: (T,) keep rates, one for each epoch. A method without a keep rate uses only their number.
         evaluate: data whose accuracy is recorded after every epoch, by name.
         clean: samples with correct labels, for reweight, which trains with them.
+        label: label column of a table, or key of the label in dictionaries; detected when None.
+        inputs: key of the input in dictionaries; detected when None.
         transition: (C, C), for f-correction; estimated by a first training when None, at its best epoch on the data
             called "valid" in `evaluate`, if given.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
@@ -230,10 +253,11 @@ def train(
     given = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     execution = Execution(device, executor or LOCAL)
     check_choices(given, method, execution)
-    data = as_labelled_data(train)
+    others = {**(evaluate or {}), **({} if clean is None else {CLEAN: clean})}
+    parts = as_labelled_parts(train, others, label=label, inputs=inputs)
+    data, evaluated = parts.train, dict(parts.others)
+    trusted = None if clean is None else evaluated.pop(CLEAN)
     training = sized(given, len(data))
-    evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
-    trusted = None if clean is None else as_labelled_data(clean, data.class_names)
     task = build_task(data, evaluated, training, method, seed=seed, execution=execution, clean=trusted)
     matrix = None if transition is None else check_transition_matrix(transition, data.classes)
     listener = Callbacks(on_epoch=on_epoch)
@@ -247,7 +271,9 @@ def train(
         f"; accuracy over the last {min(LAST_EPOCHS, done)} epochs: {', '.join(accuracies)}" if accuracies else ""
     )
     networks = trained.modules(task.network)
-    return TrainResult(networks, curves, trained.dynamics, as_trained.transition, status, message)
+    return TrainResult(
+        networks, curves, trained.dynamics, as_trained.transition, status, message, data.class_names, parts.encoder
+    )
 
 
 def _stored_size(size: GenerationSize, storage: str | None, name: str) -> GenerationSize:
