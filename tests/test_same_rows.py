@@ -6,11 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
+import torch
 from sklearn.datasets import load_wine
+from torch.utils.data import Dataset
 
+import s2e
 from s2e import S2EClassifier
 from s2e.data import load
+from s2e.errors import InvalidInput
 from s2e.runs import RunLocation
 from s2e.specs import DataSpec, SearchOptions, SearchSpec, TrainingSpec
 from s2e.workflows.predict import predict
@@ -69,6 +74,61 @@ def test_a_whole_fit_is_equal_for_tables_and_arrays(rows):
     expected = S2EClassifier(**QUICK).fit(frame, y).predict_proba(frame)
     found = S2EClassifier(**QUICK).fit(frame.to_numpy(), y).predict_proba(frame.to_numpy())
     np.testing.assert_array_equal(found, expected)
+
+
+def test_tables_of_other_libraries_give_the_fit_of_pandas(rows):
+    frame, y = rows
+    polars, datasets = pytest.importorskip("polars"), pytest.importorskip("datasets")
+    labelled = frame.assign(label=y)
+    expected = S2EClassifier(**QUICK).fit(frame, y).predict_proba(frame)
+    for convert in (polars.from_pandas, pyarrow.Table.from_pandas, datasets.Dataset.from_pandas):
+        table = convert(labelled)
+        found = S2EClassifier(**QUICK).fit(table, "label")
+        np.testing.assert_array_equal(found.predict_proba(convert(frame)), expected)
+    named = S2EClassifier(**QUICK).fit(polars.from_pandas(frame), polars.Series(y), X_val=labelled, y_val="label")
+    assert named.validation_ == "clean"
+    with pytest.raises(InvalidInput, match="`y` must be one of"):
+        S2EClassifier(**QUICK).fit(labelled, "lable")
+
+
+class Samples(Dataset):
+    """Images with labels, as dictionaries."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> dict[str, object]:
+        return {"image": torch.from_numpy(self.images[index]), "label": int(self.labels[index])}
+
+
+def test_datasets_of_dictionaries_give_the_fit_of_arrays():
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 256, size=(40, 1, 6, 6), dtype=np.uint8), np.arange(40) % 2
+    expected = S2EClassifier(**QUICK).fit(images, labels).predict_proba(images)
+    dataset = Samples(images, labels)
+    np.testing.assert_array_equal(S2EClassifier(**QUICK).fit(dataset).predict_proba(dataset), expected)
+    datasets = pytest.importorskip("datasets")
+    stored = datasets.Dataset.from_dict({"image": images, "label": labels}).with_format("numpy", dtype=np.uint8)
+    np.testing.assert_array_equal(S2EClassifier(**QUICK).fit(stored).predict_proba(stored), expected)
+
+
+def test_tables_in_search_and_train_are_encoded_as_files_are(rows, folder):
+    frame, y = rows
+    labelled = frame.assign(label=y)
+    options = {"epochs": 2, "trials": 2, "generation_size": 2, "device": "cpu"}
+    expected = s2e.search(
+        (loaded(folder, "rows.csv").train.inputs, y), (loaded(folder, "rows.csv").train.inputs, y), **options
+    )
+    found = s2e.search(labelled, labelled, label="label", **options)
+    np.testing.assert_array_equal(found.schedule, expected.schedule)
+    trained = s2e.train(labelled, [1.0, 0.9], evaluate={"valid": labelled}, device="cpu")
+    assert trained.class_names == ("0", "1", "2")
+    np.testing.assert_array_equal(trained.encoder.encode(frame), loaded(folder, "rows.csv").train.inputs)
+    with pytest.raises(InvalidInput, match="but got a module, Linear; every training needs its own"):
+        s2e.search(labelled, labelled, network=torch.nn.Linear(3, 3))
 
 
 def test_the_command_and_the_estimator_give_the_same_result(rows, folder, tmp_path):

@@ -123,7 +123,7 @@ def values(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
         if about.get("repeated"):
             value = tuple(value) if value else default
         elif about.get("separated"):
-            value = tuple(name.strip() for name in value.split(",") if name.strip())
+            value = tuple(name.strip() for name in value.split(",")) if value else ()
         elif "parse" in about:
             value = about["parse"](value)
         read[field.name] = value

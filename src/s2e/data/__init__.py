@@ -3,7 +3,7 @@
 pandas, Pillow and `datasets` are imported only when a data set needs them.
 """
 
-from s2e.data.conversion import as_labelled_data, as_labelled_parts
+from s2e.data.conversion import as_labelled_data, as_labelled_parts, samples_and_labels
 from s2e.data.image_encoding import ImageEncoder
 from s2e.data.input_readers import ENCODING, ArrayReader, reader_from_json
 from s2e.data.loading import available, load
@@ -48,4 +48,5 @@ __all__ = [
     "prepare",
     "read_matrix",
     "reader_from_json",
+    "samples_and_labels",
 ]

@@ -251,6 +251,34 @@ def _sample(pair: Any, index: int, keys: tuple[str, str] | None) -> tuple[Array,
         raise InvalidInput(f"the label of sample {index} of `data` must be an integer, but got {got}.") from error
 
 
+def samples_and_labels(data: Any, labels: Any) -> tuple[Any, Any]:
+    """Return samples as a DataFrame or an array, and their labels, from data that other libraries hold.
+
+    Args:
+        data: a table of any library, a `torch.utils.data.Dataset`, or a dataset of `datasets`; other objects are
+            returned as they are.
+        labels: labels, the name of the label column of a table, or None for a dataset that holds them.
+    """
+    from torch.utils.data import Dataset
+
+    if library_of(data) == DATASETS and image_columns(data) and is_table(data):
+        raise InvalidInput(
+            '`X` must hold arrays or values, but got a dataset of images; pass X.with_format("torch"), with images of '
+            "one size."
+        )
+    if is_table(data):
+        frame = as_frame(data)
+        if isinstance(labels, str):
+            if labels not in frame.columns:
+                raise unknown_name("y", labels, map(str, frame.columns), 10)
+            return frame.drop(columns=labels), frame[labels]
+        return frame, as_labels(labels)
+    if isinstance(data, Dataset) or library_of(data) == DATASETS:
+        read = as_labelled_data(data, label=labels if isinstance(labels, str) else None)
+        return read.inputs, read.labels if labels is None or isinstance(labels, str) else as_labels(labels)
+    return data, as_labels(labels)
+
+
 # Tables
 
 
@@ -264,6 +292,7 @@ def _table_parts(train: Any, others: Mapping[str, Any], label: str | None) -> La
 
     frame, label = _labelled_frame(train, label)
     reader = TableReader.fit(frame, label)
+    reader.encoder.log_left_out()
     held = {name: reader.samples_of(_labelled_frame(part, label)[0]) for name, part in others.items()}
     return LabelledParts(reader.samples_of(frame), held, reader.encoder)
 

@@ -28,7 +28,7 @@ class Prepared:
         splits: training, validation and test.
         validation: "clean" or "noisy".
         noise_rate: share of wrong training labels, None if unknown.
-        source: the data as loaded; set by `prepare` only.
+        source: the data as loaded; None unless the caller loaded them by their specification.
     """
 
     splits: Splits

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DROPPED = "it is named in `drop`"
+"""Reason of a column that the caller leaves out."""
+
 MAX_NAMES = 10
 """Number of column names listed in an error message."""
 
@@ -109,6 +112,12 @@ class TableEncoder:
             ColumnUse(column.name, column.kind, column.encoding, len(column.feature_names)) for column in self.columns
         )
 
+    def log_left_out(self) -> None:
+        """Log the columns that carry no information or cannot be read, for callers that do not show all columns."""
+        left_out = {name: why for name, why in self.left_out.items() if why != DROPPED}
+        if left_out:
+            logger.warning("columns left out: %s", "; ".join(f"{name!r}, {why}" for name, why in left_out.items()))
+
     def encode(self, frame: pd.DataFrame) -> Array:
         """Return the inputs, float32 (N, F). Columns may be in any order; unknown columns are ignored."""
         frame = with_text_names(frame)
@@ -144,7 +153,7 @@ class TableEncoder:
 
 def _fitted(name: str, values: pd.Series, drop: Collection[str], text: Collection[str]) -> Column:
     if name in drop:
-        return LeftOut(name, "it is named in `drop`")
+        return LeftOut(name, DROPPED)
     if name in text:
         return fit_text(name, values) or LeftOut(name, "it holds no words")
     return fit_column(name, values)

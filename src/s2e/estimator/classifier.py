@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
-from s2e.data import LabelledData, default_share, hold_out
+from s2e.data import LabelledData, default_share, hold_out, samples_and_labels
 from s2e.data.encoders import Encoder, column_uses
 from s2e.data.image_encoding import ImageEncoder
 from s2e.data.samples import ColumnUse
@@ -175,13 +175,17 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
         """Search a schedule, train the classifier with it, audit the labels.
 
         Args:
-            X: (N, F) numbers, dense or sparse, NaN where one is missing; a DataFrame, also with text and categories; or
-                images, (N, H, W), (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers.
-            y: (N,) labels of any type, some of them wrong.
+            X: (N, F) numbers, dense or sparse, NaN where one is missing; a table of pandas, polars, pyarrow or
+                `datasets` of Hugging Face, also with text, categories and dates; images, (N, H, W),
+                (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers; or a map-style
+                `torch.utils.data.Dataset`, which is read once, so that random transforms are drawn once for every
+                sample.
+            y: (N,) labels of any type, some of them wrong; or the name of the label column of a table. None for a
+                dataset whose samples hold their labels: pairs, or dictionaries such as {"image": …, "label": …}.
             X_val: samples with trusted labels, of the same kind as `X`.
             y_val: their labels.
             refused: no other argument is accepted.
@@ -192,6 +196,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         execution = Execution(self.device, self.executor or LOCAL)
         check_choices(requested, self.method, execution, search)
         seed = checks.seed(self.random_state)
+        X, y = samples_and_labels(X, y)
         samples = checks.samples(self, X)
         given = checks.labels(self, y, samples.shape[0])
         self.classes_, labels = np.unique(given, return_inverse=True)
@@ -243,11 +248,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _inputs(self, X: Any) -> NDArray[Any]:
         """Encode samples as in training."""
-        return self._encoder.encode(checks.samples(self, X, encoder=self._encoder))
+        return self._encoder.encode(checks.samples(self, samples_and_labels(X, None)[0], encoder=self._encoder))
 
     def _fitted_encoder(self, samples: Any, seed: int) -> Encoder:
         if isinstance(samples, pd.DataFrame):
-            return TableEncoder.fit(samples, drop=self.drop or (), text=self.text or ())
+            encoder = TableEncoder.fit(samples, drop=self.drop or (), text=self.text or ())
+            encoder.log_left_out()
+            return encoder
         if self.drop or self.text:
             raise InvalidInput(
                 f"`drop` and `text` must be None unless `X` is a table, but got {self.drop or self.text}."
@@ -258,6 +265,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _split(self, data: LabelledData, X_val: Any, y_val: Any, seed: int) -> tuple[LabelledData, LabelledData]:
         """Return training and validation samples: the given ones, or a part held out."""
+        X_val, y_val = samples_and_labels(X_val, y_val)
         if (X_val is None) != (y_val is None):
             raise InvalidInput("`X_val` and `y_val` must be given together, but got only one of them.")
         if X_val is None:

@@ -37,7 +37,7 @@ from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
 from s2e.workflows.pipeline import TEST, check_choices, find_schedules, prepared_task, schedule_content
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import network_name
+from s2e.workflows.run_files import network_name, write_columns
 from s2e.workflows.status import Status
 
 LONGEST_NOISE = 60
@@ -93,6 +93,7 @@ def compare(
         "noise_rates": noise_rates,
     }
     with session.start(about, replace(options, search=search_spec)) as run:
+        write_columns(run, settings[0].prepared, listener)
         finished = FinishedTrainings.of(run)
         fixed = [entrant for entrant in entrants if not entrant.searched]
         found: dict[tuple[str, str], BestTrial] = {}
@@ -129,7 +130,9 @@ def _settings(options: CompareOptions, location: RunLocation) -> list[Setting]:
     spec, root = options.dataset, location.root
     source = load_source(spec, root)
     return [
-        Setting(noise, draw, corrupt_and_split(source, spec, noise, options.seed, root, draw=draw))
+        Setting(
+            noise, draw, replace(corrupt_and_split(source, spec, noise, options.seed, root, draw=draw), source=source)
+        )
         for noise in options.noises
         for draw in range(options.seeds)
     ]
