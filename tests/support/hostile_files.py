@@ -171,7 +171,10 @@ def _table(suffix: str) -> Callable[[Path], Path]:
         if suffix == ".parquet":
             frame.astype({"flag": object, "written": str}).to_parquet(path)
             return path
-        text = frame.to_csv(index=False, sep="\t" if suffix == ".tsv" else ",").encode()
+        if suffix.startswith((".jsonl", ".ndjson")):
+            text = frame.to_json(orient="records", lines=True).encode()
+        else:
+            text = frame.to_csv(index=False, sep="\t" if suffix == ".tsv" else ",").encode()
         path.write_bytes(gzip.compress(text) if suffix.endswith(".gz") else text)
         return path
 
@@ -388,7 +391,7 @@ DATA = [
     ),
     *(
         Reader(f"table {suffix}", _table(suffix), mutated_bytes, _load(f"data{suffix}", label="label"))
-        for suffix in (".csv", ".tsv", ".csv.gz", ".parquet")
+        for suffix in (".csv", ".tsv", ".csv.gz", ".jsonl", ".ndjson.gz", ".parquet")
     ),
     *(
         Reader(f"image {suffix}", _image_folder(suffix), mutated_bytes, lambda folder: load(folder))
