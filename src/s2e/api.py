@@ -92,6 +92,8 @@ def search(
     *,
     label: str | None = None,
     inputs: str | None = None,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
     network: str | Factory = AUTO,
     method: str | Method = "coteaching",
     space: str | Space = "s2e",
@@ -128,6 +130,8 @@ def search(
         valid: the same; best with trusted labels.
         label: label column of a table, or key of the label in dictionaries; detected when None.
         inputs: key of the input in dictionaries; detected when None.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
             `s2e.Method`.
@@ -163,7 +167,7 @@ def search(
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
     execution = Execution(device, executor or LOCAL)
     check_choices(given, method, execution, spec)
-    parts = as_labelled_parts(train, {VALIDATION: valid}, label=label, inputs=inputs)
+    parts = as_labelled_parts(train, {VALIDATION: valid}, label=label, inputs=inputs, drop=drop, text=text)
     data, held = parts.train, parts.others[VALIDATION]
     training = sized(given, len(data))
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
@@ -204,6 +208,8 @@ def train(
     clean: Any = None,
     label: str | None = None,
     inputs: str | None = None,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
     transition: ArrayLike | None = None,
     network: str | Factory = AUTO,
     method: str | Method = "coteaching",
@@ -227,6 +233,8 @@ def train(
         clean: samples with correct labels, for reweight, which trains with them.
         label: label column of a table, or key of the label in dictionaries; detected when None.
         inputs: key of the input in dictionaries; detected when None.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from.
         transition: (C, C), for f-correction; estimated by a first training when None, at its best epoch on the data
             called "valid" in `evaluate`, if given.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
@@ -254,7 +262,7 @@ def train(
     execution = Execution(device, executor or LOCAL)
     check_choices(given, method, execution)
     others = {**(evaluate or {}), **({} if clean is None else {CLEAN: clean})}
-    parts = as_labelled_parts(train, others, label=label, inputs=inputs)
+    parts = as_labelled_parts(train, others, label=label, inputs=inputs, drop=drop, text=text)
     data, evaluated = parts.train, dict(parts.others)
     trusted = None if clean is None else evaluated.pop(CLEAN)
     training = sized(given, len(data))

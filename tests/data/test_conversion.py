@@ -239,6 +239,13 @@ def test_labels_may_be_given_beside_a_table() -> None:
         np.testing.assert_array_equal(found.labels, expected.labels)
 
 
+def test_columns_are_dropped_and_read_as_text() -> None:
+    found = as_labelled_parts(FRAME, {}, label="kind", drop=["size"], text=["colour"])
+    assert found.encoder.feature_names == ("colour: blue", "colour: red")
+    with pytest.raises(InvalidInput, match="`drop` and `text` must name columns of a table, but got tuple"):
+        as_labelled_parts((INPUTS, LABELS), {}, drop=["size"])
+
+
 def test_a_label_column_that_is_not_found_is_asked_for() -> None:
     with pytest.raises(InvalidInput, match="`label` must be the label column of the table, one of size, colour, kind"):
         as_labelled_parts(FRAME, {})

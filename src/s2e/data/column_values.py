@@ -27,6 +27,9 @@ DECIMAL_MARKS = (".", ",")
 LONGEST_NUMBER = 60
 """Characters of the longest text that is read as an amount or a duration."""
 
+FIRST_TEXTS = 50
+"""Texts that are tried first, because parsing all texts of a long column takes seconds."""
+
 _SPACES = " \u00a0\u202f'’"
 _CURRENCY = r"(?:[$€£¥₹]|usd|eur|gbp|chf|jpy|cny|inr)"
 _DIGITS = {
@@ -101,6 +104,8 @@ def column_numbers(
 def decimal_mark_of(texts: list[str]) -> str | None:
     """Return the decimal mark with which all texts are numbers or missing values; None if there is none."""
     for mark in DECIMAL_MARKS:
+        if parsed_numbers(texts[:FIRST_TEXTS], decimal_mark=mark)[1].any():  # quick for columns of other texts
+            continue
         numbers, wrong = parsed_numbers(texts, decimal_mark=mark)
         if not wrong.any() and not np.isnan(numbers).all():
             return mark

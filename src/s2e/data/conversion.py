@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,13 @@ class LabelledParts:
 
 
 def as_labelled_parts(
-    train: Any, others: Mapping[str, Any], *, label: str | None = None, inputs: str | None = None
+    train: Any,
+    others: Mapping[str, Any],
+    *,
+    label: str | None = None,
+    inputs: str | None = None,
+    drop: Collection[str] = (),
+    text: Collection[str] = (),
 ) -> LabelledParts:
     """Convert training data and other data of the same kind.
 
@@ -59,11 +65,15 @@ def as_labelled_parts(
         others: other data of the same kind, by name.
         label: label column of a table, or key of the label in samples that are dictionaries; detected when None.
         inputs: key of the input in samples that are dictionaries; detected when None.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from.
     """
+    if is_table(_first(train)) and not image_columns(train):
+        return _table_parts(train, others, label, drop, text)
+    if drop or text:
+        raise InvalidInput(f"`drop` and `text` must name columns of a table, but got {type(train).__name__}.")
     if library_of(train) == DATASETS and image_columns(train) and is_table(train):
         return _image_parts(train, others, label)
-    if is_table(_first(train)):
-        return _table_parts(train, others, label)
     data = as_labelled_data(train, label=label, inputs=inputs)
     held = {name: as_labelled_data(part, data.class_names, label=label, inputs=inputs) for name, part in others.items()}
     return LabelledParts(data, held, None)
@@ -287,11 +297,13 @@ def _first(data: Any) -> Any:
     return data[0] if isinstance(data, (tuple, list)) and len(data) == 2 else data
 
 
-def _table_parts(train: Any, others: Mapping[str, Any], label: str | None) -> LabelledParts:
+def _table_parts(
+    train: Any, others: Mapping[str, Any], label: str | None, drop: Collection[str], text: Collection[str]
+) -> LabelledParts:
     from s2e.data.table_reader import TableReader
 
     frame, label = _labelled_frame(train, label)
-    reader = TableReader.fit(frame, label)
+    reader = TableReader.fit(frame, label, drop=drop, text=text)
     reader.encoder.log_left_out()
     held = {name: reader.samples_of(_labelled_frame(part, label)[0]) for name, part in others.items()}
     return LabelledParts(reader.samples_of(frame), held, reader.encoder)

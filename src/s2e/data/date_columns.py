@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pandas as pd
 
-from s2e.data.column_values import MISSING_WORDS, value_texts
+from s2e.data.column_values import FIRST_TEXTS, MISSING_WORDS, value_texts
 from s2e.data.scaling import centre_and_scale, standardised
 from s2e.errors import listed
 from s2e.files.fields import Fields
@@ -30,11 +30,9 @@ logger = logging.getLogger(__name__)
 NEARLY_ALL = 0.95
 """Share of the rows that must be dates for a column of texts to hold dates; the others count as missing."""
 
-FIRST_TEXTS = 50
-"""Texts that are tried first: a column without a date among them holds none."""
-
 LONGEST_DATE = 60
 DAY = 86400
+EPOCH = date(1970, 1, 1)
 PERIODS = {"month": 12, "weekday": 7, "hour": 24}
 PARTS = ("day", "year", *PERIODS)
 ORDERS = ("year first", "day first", "month first")
@@ -156,17 +154,18 @@ def date_order(values: pd.Series, name: str) -> str | None:
     if values.dtype.kind == "M" or isinstance(values.dtype, pd.PeriodDtype):
         return ORDERS[0]
     codes, texts = value_texts(values, name)
-    known = [text for text in texts if text.casefold() not in MISSING_WORDS]
-    if not any(_moment(text, order) is not None for text in known[:FIRST_TEXTS] for order in ORDERS):
-        return None
-    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     present = np.array([text.casefold() not in MISSING_WORDS for text in texts], dtype=bool)
+    known = [text for text, is_present in zip(texts, present, strict=True) if is_present]
+    if not any(_parts(text) for text in known[:FIRST_TEXTS]):  # a column without a date among them holds none
+        return None
+    found = [_parts(text) for text in texts]
+    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     rows = {
-        order: counts[np.array([_moment(text, order) is not None for text in texts], dtype=bool)].sum()
-        for order in ORDERS
+        order: counts[np.array([_moment(parts, order) is not None for parts in found], dtype=bool)].sum()
+        for order in (ORDERS if any(parts and parts.get("first") for parts in found) else ORDERS[:1])
     }
     usual = ORDERS[2] if any("/" in text for text in known) else ORDERS[1]  # 3/4/2024 is usually American
-    best = max(ORDERS, key=lambda order: (rows[order], order == ORDERS[0], order == usual))
+    best = max(rows, key=lambda order: (rows[order], order == ORDERS[0], order == usual))
     return best if rows[best] >= NEARLY_ALL * counts[present].sum() else None
 
 
@@ -182,7 +181,7 @@ def moments_of(values: pd.Series, name: str, order: str) -> tuple[Array, list[st
         seconds = microseconds.astype(np.int64) / 1e6
         return np.where(np.isnat(microseconds), np.nan, seconds), []
     codes, texts = value_texts(values, name)
-    moments = [_moment(text, order) for text in texts]
+    moments = [_moment(_parts(text), order) for text in texts]
     wrong = [
         text
         for text, moment in zip(texts, moments, strict=True)
@@ -192,21 +191,25 @@ def moments_of(values: pd.Series, name: str, order: str) -> tuple[Array, list[st
     return seconds[codes], wrong
 
 
-def _moment(text: str, order: str) -> float | None:
-    """Return the seconds since 1970 of a date, or since midnight of a time; None for other texts."""
+def _parts(text: str) -> dict[str, str | None] | None:
+    """Return the parts of a date or a time as written; None for other texts."""
     folded = text.casefold()
     if len(folded) > LONGEST_DATE or not any(each.isdigit() for each in folded):
         return None
     found = next((match for form in FORMS if (match := form.fullmatch(folded))), None) or TIME.fullmatch(folded)
-    if found is None:
+    return None if found is None else found.groupdict()
+
+
+def _moment(parts: dict[str, str | None] | None, order: str) -> float | None:
+    """Return the seconds since 1970 of a date, or since midnight of a time; None if there is none."""
+    if parts is None:
         return None
-    parts = found.groupdict()
     try:
-        day = _date(parts, order) if "year" in parts else date(1970, 1, 1)
+        day = _date(parts, order) if "year" in parts else EPOCH
         clock = _clock(parts)
     except ValueError:  # there is no such day or time
         return None
-    return (day - date(1970, 1, 1)).days * float(DAY) + clock
+    return (day - EPOCH).days * float(DAY) + clock
 
 
 def _date(parts: dict[str, str | None], order: str) -> date:

@@ -121,7 +121,8 @@ class TableEncoder:
     def encode(self, frame: pd.DataFrame) -> Array:
         """Return the inputs, float32 (N, F). Columns may be in any order; unknown columns are ignored."""
         frame = with_text_names(frame)
-        unknown = [name for name in frame.columns if name not in set(self.names)]
+        known = set(self.names)
+        unknown = [name for name in frame.columns if name not in known]
         others = f"; unknown columns: {listed(map(repr, unknown))}" if unknown else ""
         used = [column for column in self.columns if column.feature_names]
         raise_all(f"column {column.name!r} is missing{others}." for column in used if column.name not in frame.columns)
