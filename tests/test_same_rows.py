@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 import s2e
 from s2e import S2EClassifier
-from s2e.data import load
+from s2e.data import load, prepare
 from s2e.errors import InvalidInput
 from s2e.runs import RunLocation
 from s2e.specs import DataSpec, SearchOptions, SearchSpec, TrainingSpec
@@ -154,6 +154,16 @@ def test_few_rows_are_enough(rows, tmp_path, count):
         SearchOptions(DataSpec(str(tmp_path / "few.csv"), label="label"), **quick), RunLocation(tmp_path / "run")
     )
     assert run.read_json("config.json")["options"]["batch_size"] <= count
+
+
+def test_trusted_rows_do_not_depend_on_the_format(folder):
+    training = str(folder / "rows.csv")
+    specs = [DataSpec(training, label="label", validation=str(folder / name)) for name in ("rows.csv", "rows.npz")]
+    specs.append(DataSpec(str(folder / "rows.npz"), validation=str(folder / "rows.npz")))
+    expected, *others = (prepare(spec, "none", 0, folder).splits.valid for spec in specs)
+    for found in others:
+        np.testing.assert_array_equal(found.inputs, expected.inputs)
+        np.testing.assert_array_equal(found.labels, expected.labels)
 
 
 def test_a_whole_search_is_equal_for_files(folder, tmp_path):

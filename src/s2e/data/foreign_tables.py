@@ -40,7 +40,15 @@ def as_frame(data: Any) -> pd.DataFrame:
         return data.to_pandas(ignore_metadata=True)  # a named index is a column like the others
     if library == DATASETS and (images := image_columns(data)):
         raise InvalidInput(f"a table must hold values, but the column {images[0]!r} of the dataset holds images.")
-    return data if library == "pandas" else data.to_pandas()
+    if library == "pandas":
+        return data
+    try:
+        return data.to_pandas()
+    except ImportError as error:
+        raise InvalidInput(
+            f"a table of {library} needs pyarrow to be read, which is not installed; run `pip install pyarrow`, or "
+            f"pass a table of pandas."
+        ) from error
 
 
 def as_labels(labels: Any) -> Any:
