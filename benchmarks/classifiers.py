@@ -64,15 +64,18 @@ from docstrings import docstrings
 from s2e import S2EClassifier, train
 from s2e._version import __version__
 from s2e.data import default_share, parse_noise
+from s2e.data.encoders import encode_array, fit_array
+from s2e.data.image_encoding import ImageEncoder
 from s2e.data.noise import corrupt, transition_matrix
+from s2e.data.sparse_projection import SparseEncoder
+from s2e.data.table_encoding import TableEncoder
 from s2e.engine import Classifier
 from s2e.errors import InvalidInput, S2EError, UnreadableData
-from s2e.estimator.defaults import batch_size_for, epochs_for
-from s2e.estimator.features import NumberEncoder, SparseEncoder
 from s2e.runs import csv_text
 from s2e.schedules import constant
 from s2e.seeds import derive
-from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
+from s2e.studies import DEFAULT_GENERATIONS, SIZES
+from s2e.workflows.defaults import batch_size_for, epochs_for
 
 Labels = NDArray[np.int64]
 
@@ -176,10 +179,10 @@ class PlainNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         self.n_features_in_ = X.shape[1]
         if sparse.issparse(X):
             seed = derive(self.random_state, "features") % 2**32
-            self._features: NumberEncoder | SparseEncoder = SparseEncoder.fit(X.tocsr(), DIRECTIONS, seed)
+            self._features: TableEncoder | ImageEncoder | SparseEncoder = SparseEncoder.fit(X.tocsr(), DIRECTIONS, seed)
         else:
-            self._features = NumberEncoder.fit(np.asarray(X, dtype=np.float64))
-        inputs = self._features.encode(X)
+            self._features = fit_array(np.asarray(X, dtype=np.float64))
+        inputs = self._inputs(X)
         # The defaults of S2EClassifier depend on the number of samples that it does not hold out.
         samples = round(len(labels) * (1 - default_share(len(labels))))
         self.batch_size_ = batch_size_for(samples)
@@ -194,9 +197,14 @@ class PlainNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         self._classifier = Classifier(trained.networks, tuple(map(str, self.classes_)), inputs.shape[1:])
         return self
 
+    def _inputs(self, X: Any) -> NDArray[Any]:
+        if isinstance(self._features, SparseEncoder):
+            return self._features.encode(X)
+        return encode_array(self._features, np.asarray(X, dtype=np.float64))
+
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class, (N, C)."""
-        found = self._classifier.probabilities(self._features.encode(X))[0].astype(np.float64)  # (N, C)
+        found = self._classifier.probabilities(self._inputs(X))[0].astype(np.float64)  # (N, C)
         return np.asarray(found / found.sum(axis=1, keepdims=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -374,7 +382,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--trials",
         type=int,
-        default=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0],
+        default=DEFAULT_GENERATIONS * SIZES[0],
         help="schedules that s2e searches",
     )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))

@@ -284,7 +284,7 @@ def test_auto_on_a_cpu_is_six_or_a_fifth_of_the_trials() -> None:
 
 @pytest.fixture
 def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("s2e.api.as_labelled_data", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr("s2e.api.as_labelled_parts", lambda *_, **__: pytest.fail("data were read"))
 
 
 @pytest.mark.usefixtures("_no_data")

@@ -43,18 +43,18 @@ CASES: dict[str, tuple[Data, str, str, str]] = {
     # name: data, then what the refusal of an .npz file, of a table and of the estimator says; empty if it works
     "scale of 1e30": (changed(lambda x, y: (x * 1e30, y)), WORKS, WORKS, WORKS),
     "scale of 1e-30": (changed(lambda x, y: (x * 1e-30, y)), WORKS, WORKS, WORKS),
-    "scale of 1e38": (changed(lambda x, y: (3e38 * np.sign(x), y)), "all 2 trainings diverged", WORKS, WORKS),
-    "beyond float32": (changed(lambda x, y: (x * 1e300, y)), "must be finite", WORKS, WORKS),
+    "scale of 1e38": (changed(lambda x, y: (3e38 * np.sign(x), y)), WORKS, WORKS, WORKS),
+    "beyond float32": (changed(lambda x, y: (x * 1e300, y)), WORKS, WORKS, WORKS),
     "offset": (changed(lambda x, y: (with_column(x, 2, x[:, 2] + 1e9), y)), WORKS, WORKS, WORKS),
     "constant feature": (changed(lambda x, y: (with_column(x, 1, 7.0), y)), WORKS, WORKS, WORKS),
-    "constant inputs": (changed(lambda x, y: (np.full_like(x, 3.0), y)), WORKS, "column", WORKS),
-    "missing column": (changed(lambda x, y: (with_column(x, 2, np.nan), y)), "must be finite", WORKS, WORKS),
-    "all missing": (changed(lambda x, y: (np.full_like(x, np.nan), y)), "must be finite", "column", WORKS),
+    "constant inputs": (changed(lambda x, y: (np.full_like(x, 3.0), y)), "column", "column", "column"),
+    "missing column": (changed(lambda x, y: (with_column(x, 2, np.nan), y)), WORKS, WORKS, WORKS),
+    "all missing": (changed(lambda x, y: (np.full_like(x, np.nan), y)), "column", "column", "column"),
     "infinite value": (
         changed(lambda x, y: (with_column(x, 2, np.r_[np.inf, x[1:, 2]]), y)),
-        "must be finite",
         WORKS,
-        "infinity",
+        WORKS,
+        WORKS,
     ),
     "one sample of a class": (changed(lambda x, y: (x, np.r_[2, y[1:]])), WORKS, WORKS, WORKS),
     "one sample of each class": (
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Data, str, str, str]] = {
         WORKS,
         WORKS,
     ),
-    "one row with two labels": (changed(lambda x, y: (np.repeat(x[:1], N, axis=0), y)), WORKS, "column", WORKS),
+    "one row with two labels": (changed(lambda x, y: (np.repeat(x[:1], N, axis=0), y)), "column", "column", "column"),
 }
 
 
@@ -91,8 +91,7 @@ def assert_works_or_refused(problem: str, *arguments: str) -> None:
 @pytest.mark.usefixtures("work")
 def test_search_of_an_npz_file(name: str) -> None:
     (inputs, labels), problem, _, _ = CASES[name]
-    with np.errstate(over="ignore"):
-        np.savez("data.npz", x_train=inputs.astype(np.float32), y_train=labels)
+    np.savez("data.npz", x_train=inputs, y_train=labels)
     assert_works_or_refused(problem, "data.npz")
 
 

@@ -36,7 +36,7 @@ OPTIONS = [SearchOptions, TrainOptions, CompareOptions, SpacesOptions, SamplersO
 
 def test_assemble_inverts_flatten() -> None:
     for options in OPTIONS:
-        training = TrainingSpec("mlp", epochs=3, batch_size=7, learning_rate=0.25)
+        training = type(options().training)("mlp", epochs=3, batch_size=7, learning_rate=0.25)
         given = replace(options(), training=training, seed=9)
         assert assemble(options, flatten(given)) == given
         assert assemble(options, json.loads(json.dumps(flatten(given)))) == given  # lists become tuples
@@ -74,8 +74,8 @@ def test_all_bad_numbers_are_reported_in_one_error() -> None:
     with pytest.raises(InvalidInput) as refused:
         TrainingSpec(epochs=0, batch_size=2.5, learning_rate=float("nan"))
     assert str(refused.value) == (
-        "`epochs` must be an integer of at least 1, but got 0. "
-        "`batch_size` must be an integer of at least 1, but got 2.5. "
+        "`epochs` must be an integer of at least 1 or None, but got 0. "
+        "`batch_size` must be an integer of at least 1 or None, but got 2.5. "
         "`learning_rate` must be positive and finite, but got nan."
     )
 

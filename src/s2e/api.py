@@ -17,7 +17,8 @@ from torch import nn
 
 from s2e.audit import Evidence, LabelAudit, audit, issues_table, records_of
 from s2e.callbacks import Callback, FunctionCallback, RunStarted, callbacks_of
-from s2e.data import LabelledData, as_labelled_data, check_transition_matrix, fingerprint
+from s2e.data import LabelledData, as_labelled_parts, check_transition_matrix, fingerprint
+from s2e.data.table_encoding import TableEncoder
 from s2e.engine import (
     LAST_EPOCHS,
     VALIDATION,
@@ -50,7 +51,10 @@ from s2e.specs import (
     seed_problem,
 )
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
-from s2e.workflows import Status, build_task, check_choices, find_schedules, folds_of, notified, plan_for
+from s2e.workflows import Status, build_task, check_choices, find_schedules, folds_of, notified, plan_for, sized
+
+CLEAN = "clean samples"
+"""Name of the clean samples among the data of a training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,8 @@ class TrainResult:
         transition: (C, C), from true to given labels, given or estimated, for f-correction; None for other methods.
         status: whether the training ran to its end, was stopped by a callback, or diverged.
         message: one line about the outcome.
+        class_names: C names, in the order of the outputs of the networks.
+        encoder: for a table, encodes others with the same columns as inputs of the networks; None for other data.
         audit: the result of a label audit; computed when first used.
     """
 
@@ -94,6 +100,8 @@ class TrainResult:
     transition: NDArray[np.float64] | None
     status: Status
     message: str
+    class_names: tuple[str, ...]
+    encoder: TableEncoder | None
     _data: LabelledData = field(repr=False)
     _records: Callable[[], dict[str, NDArray[Any]]] = field(repr=False)
 
@@ -113,14 +121,18 @@ def search(
     train: Any,
     valid: Any,
     *,
+    label: str | None = None,
+    inputs: str | None = None,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
     network: str | Factory = AUTO,
     method: str | Method = "coteaching",
     space: str | Space = "s2e",
     sampler: str | BaseSampler = "curve",
     trials: int | None = None,
     generation_size: GenerationSize = 6,
-    epochs: int = 200,
-    batch_size: int = 128,
+    epochs: int | None = None,
+    batch_size: int | None = None,
     learning_rate: float = 1e-3,
     optimizer: str | Optimizer = "adam",
     plan: str | LearningRatePlan = "linear:start=0.4",
@@ -137,23 +149,34 @@ def search(
     """Search the schedule with the best validation accuracy.
 
     Args:
-        train: (inputs, labels) as arrays or tensors, a map-style `torch.utils.data.Dataset` of such pairs, which is
-            read into memory once, or `LabelledData`; labels in 0..C-1. Inputs are images, rows of a table, or float
-            features such as embeddings of a pretrained network.
+        train: one of
+
+            - (inputs, labels) as arrays or tensors, or `LabelledData`: images, or float features such as embeddings of
+              a pretrained network, which are not scaled; labels in 0..C-1.
+            - a map-style `torch.utils.data.Dataset` of such pairs, or of dictionaries such as
+              {"image": …, "label": …}. It is read into memory once, so random transforms are drawn once for every
+              sample; use `augment` for random changes in training.
+            - a table of pandas, polars, pyarrow or `datasets` of Hugging Face with a label column, or (table, labels);
+              columns are encoded and scaled as `S2EClassifier` does.
+            - images in a `datasets.Dataset`.
         valid: the same; best with trusted labels.
+        label: label column of a table, or key of the label in dictionaries; detected when None.
+        inputs: key of the input in dictionaries; detected when None.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
             `s2e.Method`.
         space: the family of schedules, by name or as an object with the interface `s2e.Space`.
         sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp, cmaes or hyperband; or any
             `optuna.samplers.BaseSampler`. The state of a sampler object is not restored when a search is resumed.
-        trials: schedules to train; 60 when None, or ten generations where `generation_size` is "auto".
+        trials: schedules to train; 30 when None, or five generations where `generation_size` is "auto".
         generation_size: K, schedules trained at once, as one population. "auto" chooses it: on a GPU the largest of 6
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at
             most a fifth of the trials where these are given; on a CPU, where every member costs its full time, 6. A
             stored study that is resumed keeps its K.
-        epochs: T, epochs of every training.
-        batch_size: B, samples in a batch.
+        epochs: T, epochs of every training; from 40 to 100 by the number of samples when None.
+        batch_size: B, samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
         optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
             with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
@@ -173,13 +196,14 @@ def search(
         on_generation: called after every generation; return True to stop the search. A callback in short.
     """
     raise_all([seed_problem(seed)])
-    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
+    given = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
     execution = Execution(device, executor or LOCAL)
-    check_choices(training, method, execution, spec)
+    check_choices(given, method, execution, spec)
     notify = [*callbacks_of(callbacks), FunctionCallback(on_generation=on_generation)]
-    data = as_labelled_data(train)
-    held = as_labelled_data(valid, data.class_names)
+    parts = as_labelled_parts(train, {VALIDATION: valid}, label=label, inputs=inputs, drop=drop, text=text)
+    data, held = parts.train, parts.others[VALIDATION]
+    training = sized(given, len(data))
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
     search_plan = plan_for(task, spec, training, seed)
     settings = {
@@ -209,10 +233,14 @@ def train(
     *,
     evaluate: Mapping[str, Any] | None = None,
     clean: Any = None,
+    label: str | None = None,
+    inputs: str | None = None,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
     transition: ArrayLike | None = None,
     network: str | Factory = AUTO,
     method: str | Method = "coteaching",
-    batch_size: int = 128,
+    batch_size: int | None = None,
     learning_rate: float = 1e-3,
     optimizer: str | Optimizer = "adam",
     plan: str | LearningRatePlan = "linear:start=0.4",
@@ -232,11 +260,15 @@ def train(
         schedule: (T,) keep rates, one for each epoch. A method without a keep rate uses only their number.
         evaluate: data whose accuracy is recorded after every epoch, by name.
         clean: samples with correct labels, for reweight, which trains with them.
+        label: label column of a table, or key of the label in dictionaries; detected when None.
+        inputs: key of the input in dictionaries; detected when None.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from.
         transition: (C, C), for f-correction; estimated by a first training when None, at its best epoch on the data
             called "valid" in `evaluate`, if given.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: any of `s2e.methods.METHODS`, or an object with the interface `s2e.Method`.
-        batch_size: B, samples in a batch.
+        batch_size: B, samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
         optimizer: adam, adamw, sgd or rmsprop, with options as in "sgd:momentum=0.9,weight_decay=5e-4", or an object
             with the interface `s2e.Optimizer`, such as those in `s2e.engine.optimizers`.
@@ -258,16 +290,18 @@ def train(
     raise_all([seed_problem(seed), folds_problem(folds)])
     epochs = len(np.atleast_1d(np.asarray(schedule)))
     keep_rates = check_schedule(schedule, epochs)
-    training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
+    given = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
     execution = Execution(device, executor or LOCAL)
-    check_choices(training, method, execution)
+    check_choices(given, method, execution)
     notify = [*callbacks_of(callbacks), FunctionCallback(on_epoch=on_epoch)]
-    data = as_labelled_data(train)
-    evaluated = {name: as_labelled_data(part, data.class_names) for name, part in (evaluate or {}).items()}
-    trusted = None if clean is None else as_labelled_data(clean, data.class_names)
+    others = {**(evaluate or {}), **({} if clean is None else {CLEAN: clean})}
+    parts = as_labelled_parts(train, others, label=label, inputs=inputs, drop=drop, text=text)
+    data, evaluated = parts.train, dict(parts.others)
+    trusted = None if clean is None else evaluated.pop(CLEAN)
+    training = sized(given, len(data))
     task = build_task(data, evaluated, training, method, seed=seed, execution=execution, clean=trusted)
-    given = None if transition is None else check_transition_matrix(transition, data.classes)
-    member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=given)
+    matrix = None if transition is None else check_transition_matrix(transition, data.classes)
+    member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=matrix)
     of_samples = folds_of(task, folds, seed)
     final = FinalTraining(task.method.name, task.method, keep_rates, 0, folds=of_samples)
     members = [member, *final.members(learning_rate, seed)]
@@ -287,9 +321,18 @@ def train(
         f"; accuracy over the last {min(LAST_EPOCHS, done)} epochs: {', '.join(accuracies)}" if accuracies else ""
     )
     networks = trained.modules(task.network)
-    records = partial(records_of, task, both, [0], held_out=held_out)
-    transition_used = as_trained.transition
-    return TrainResult(networks, curves, trained.dynamics, transition_used, status, message, data, records)
+    return TrainResult(
+        networks,
+        curves,
+        trained.dynamics,
+        as_trained.transition,
+        status,
+        message,
+        data.class_names,
+        parts.encoder,
+        data,
+        partial(records_of, task, both, [0], held_out=held_out),
+    )
 
 
 def _stored_size(size: GenerationSize, storage: str | None, name: str) -> GenerationSize:

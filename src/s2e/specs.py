@@ -42,7 +42,7 @@ SMALLEST_IMAGE_SIZE: Final = 8
 BENCHMARK_HELP = (
     "a folder of class folders of images, a FILE.npz, hf:NAME, or digits, mnist, fashion-mnist, cifar10 or cifar100"
 )
-DATA_HELP = f"a table (.csv, .tsv, .parquet; see --label), {BENCHMARK_HELP}"
+DATA_HELP = f"a table (.csv, .tsv, .jsonl, .parquet; see --label), {BENCHMARK_HELP}"
 NETWORK_HELP = (
     "auto (chosen by the shape of the data), linear, mlp (options: mlp:widths=512-256,dropout=0.2 and "
     "batch_norm=true), cifar10-cnn, cifar100-cnn, resnet18, resnet34, preact-resnet18, preact-resnet34, "
@@ -94,6 +94,10 @@ class DataSpec:
     data: str = option("", f"Data to train on: {DATA_HELP}", argument=True)
     label: str = option("", "Label column of a table", metavar="COLUMN")
     id_column: str = option("", "ID column of a table", flag="--id", metavar="COLUMN")
+    drop: tuple[str, ...] = option((), "Columns of a table to leave out", metavar="COLUMN[,…]", separated=True)
+    text: tuple[str, ...] = option(
+        (), "Columns of a table with free text to learn from", metavar="COLUMN[,…]", separated=True
+    )
     annotators: tuple[str, ...] = option(
         (),
         "Label columns of a table that several annotators labelled, with gaps, instead of --label: the labels are "
@@ -153,13 +157,22 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """How a network is trained."""
+    """How a network is trained; epochs and batch size that are None depend on the data (`s2e.workflows.defaults`)."""
 
     HELP_PANEL: ClassVar[str] = "Training"
+    UNDECIDED: ClassVar[tuple[None, ...]] = (None,)
 
     network: str | Callable[..., Any] = option(AUTO, f"Reference network: {NETWORK_HELP}")
-    epochs: int = option(200, "Epochs of every training")
-    batch_size: int = option(128, "Samples in a batch")
+    epochs: int | None = option(
+        None,
+        "Epochs of every training; when not given, 40 to 200 by the number of samples, and 200 on published data sets",
+        type=int,
+    )
+    batch_size: int | None = option(
+        None,
+        "Samples in a batch; when not given, 16 to 128 by the number of samples, and 128 on published data sets",
+        type=int,
+    )
     learning_rate: float = option(1e-3, "Learning rate; --plan changes it by epoch")
     optimizer: str | Any = option(
         "adam", "Optimizer: adam, adamw, sgd or rmsprop, with options: sgd:momentum=0.9,weight_decay=5e-4"
@@ -183,11 +196,21 @@ class TrainingSpec:
     def __post_init__(self) -> None:
         raise_all(
             [
-                count_problem("epochs", self.epochs),
-                count_problem("batch_size", self.batch_size),
+                count_problem("epochs", self.epochs, *self.UNDECIDED),
+                count_problem("batch_size", self.batch_size, *self.UNDECIDED),
                 rate_problem("learning_rate", self.learning_rate),
             ]
         )
+
+
+@dataclass(frozen=True)
+class SizedTrainingSpec(TrainingSpec):
+    """How a network is trained, with the number of epochs and the batch size decided; the defaults are the paper's."""
+
+    UNDECIDED: ClassVar[tuple[None, ...]] = ()
+
+    epochs: int = option(200, "Epochs of every training")
+    batch_size: int = option(128, "Samples in a batch")
 
 
 @dataclass(frozen=True)
@@ -203,8 +226,8 @@ class SearchSpec:
     )
     trials: int | None = option(
         None,
-        "Budget in full trainings; when not given 60 (in a comparison 30), or ten (five) generations where "
-        "--generation-size is auto",
+        "Budget in full trainings; when not given 30 (60 on a published data set, unless in a comparison), or five "
+        "(ten) generations where --generation-size is auto",
         type=int,
     )
     generation_size: GenerationSize = option(
@@ -404,7 +427,7 @@ class SpacesOptions:
     sets: int = option(1, "Repetitions of the whole search with other draws, for standard errors")
     seeds: int = option(5, "Trainings of the schedule found in a space, in each set")
     together: int = option(250, _TOGETHER)
-    training: TrainingSpec = nested(TrainingSpec)
+    training: SizedTrainingSpec = nested(SizedTrainingSpec)
     seed: int = _seed()
 
     def __post_init__(self) -> None:
@@ -425,7 +448,7 @@ class SamplersOptions:
     repeats: int = option(100, "Searches of each sampler under each noise setting")
     random_trials: int = option(300, "Full trainings of random search")
     validation_share: float | None = option(None, _SHARE, type=float)
-    training: TrainingSpec = nested(TrainingSpec, epochs=40)
+    training: SizedTrainingSpec = nested(SizedTrainingSpec, epochs=40)
     search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler",))
     jobs: int | None = option(None, "Processes that search on a table; one for each core when not given", type=int)
     seed: int = _seed()
@@ -455,7 +478,7 @@ class TableOptions:
     together: int = option(252, _TOGETHER)
     method: str = option("coteaching", f"Method whose schedules are trained: {_one_of(SEARCHABLE_METHODS)}")
     validation_share: float | None = option(None, _SHARE, type=float)
-    training: TrainingSpec = nested(TrainingSpec, epochs=40)
+    training: SizedTrainingSpec = nested(SizedTrainingSpec, epochs=40)
     seed: int = _seed()
 
     def __post_init__(self) -> None:

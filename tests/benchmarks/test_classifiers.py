@@ -16,7 +16,7 @@ from benchmark_programs import loaded_program
 from s2e import S2EClassifier
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.errors import InvalidInput
-from s2e.estimator.defaults import batch_size_for, epochs_for
+from s2e.workflows.defaults import batch_size_for, epochs_for
 
 TINY = ["--sets", "wine", "--noise", "symmetric:0.3", "--seeds", "1", "--trials", "2"]
 

@@ -62,11 +62,15 @@ def test_bad_input_is_refused_in_one_line(run: str) -> None:
     assert not Path("predictions.csv").exists()
 
 
-def test_samples_without_a_prediction_are_named_and_have_no_class(run: str) -> None:
-    inputs = blobs().inputs[:9].copy()
-    inputs[[3, 5]] = 3e38  # the outputs of the classifier overflow
+def test_samples_without_a_prediction_are_named_and_have_no_class(work: Path) -> None:
+    images = blobs().inputs.reshape(-1, 2, 3)
+    data = save(x_train=images)
+    trained = s2e("train", data, "--method", "standard", "--epochs", "1", "--batch-size", "32", "--out", "run")
+    assert trained.exit_code == 0
+    inputs = images[:9].copy()
+    inputs[[3, 5]] = np.inf
     np.savez("new.npz", x=inputs)
-    done = s2e("predict", run, "new.npz", "-o", "out.csv")
+    done = s2e("predict", "run", "new.npz", "-o", "out.csv")
     assert done.exit_code == 0
     assert "2 of 9 samples have no prediction" in done.stderr
     assert done.stderr.endswith(": 3, 5\n")

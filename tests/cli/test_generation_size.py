@@ -55,10 +55,10 @@ def test_given_trials_bound_the_size() -> None:
     assert stored("run") == (2, 1)
 
 
-def test_without_trials_ten_generations_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_trials_five_generations_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "choose_generation_size", choosing(2))
     done("search", save(), *SEARCH, "--out", "run")
-    assert stored("run") == (2, 20)
+    assert stored("run") == (2, 10)
 
 
 def test_a_resumed_search_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

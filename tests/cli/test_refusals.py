@@ -58,7 +58,7 @@ def test_unusable_data_are_refused(arguments: str, mentions: list[str]) -> None:
     [
         ({"y_train": None}, "y_train is missing"),
         ({"y_train": blobs().labels + 0.5}, "`y_train` must hold integers"),
-        ({"x_train": np.full_like(blobs().inputs, np.nan)}, "NaN or infinite values"),
+        ({"x_train": np.full_like(blobs().inputs, np.nan)}, "must have a column to learn from, but all are left out"),
         ({"y_train": blobs().labels[:-1]}, "`y_train` must hold 192 labels, one for each sample of `x_train`"),
         ({"y_train": np.zeros(192, dtype=int)}, "at least two classes, but got 1"),
         ({"y_train": np.array([{}] * 192, dtype=object)}, "Python objects"),
@@ -74,7 +74,7 @@ def test_validation_of_another_type_is_refused() -> None:
     np.savez("train.npz", X=images, y=np.arange(192) % 4)
     np.savez("valid.npz", X=images.astype(np.float32), y=np.arange(192) % 4)
     result = s2e("train", "train.npz", "--validation", "valid.npz", *TRAIN, "--out", "run")
-    assert_refused(result, "`validation` must hold samples of uint8", "'valid.npz' holds float32")
+    assert_refused(result, "valid.npz: samples must be uint8 of shape (N, 8, 8), as in training, but got float32")
 
 
 # Options
@@ -93,7 +93,7 @@ def test_validation_of_another_type_is_refused() -> None:
         ("--space s3e", "`space` must be one of s2e, "),
         ("--sampler neuton", "`sampler` must be one of newton, "),
         ("--device meta", "`device` must be one this machine has, but got 'meta'"),
-        ("--epochs 0", "`epochs` must be an integer of at least 1, but got 0"),
+        ("--epochs 0", "`epochs` must be an integer of at least 1 or None, but got 0"),
         ("--batch-size 9999", "`batch_size` must not exceed"),
         ("--learning-rate nan", "`learning_rate` must be positive and finite"),
         ("--trials 0", "`trials` must be an integer of at least 1 or None, but got 0"),
@@ -117,7 +117,7 @@ def test_unusable_options_of_search_are_refused(options: str, mention: str) -> N
         ("--schedule garbage", "`schedule` must be one of "),
         ("--schedule constant:1.5", "`rate` must lie in [0, 1], but got 1.5"),
         ("--schedule nowhere.json", "nowhere.json"),
-        ("--schedule three.json", "one number for each of the 200 epochs, but got 3 numbers"),
+        ("--schedule three.json --epochs 200", "one number for each of the 200 epochs, but got 3 numbers"),
         ("--schedule broken.json", "is not JSON"),
         ("--schedule constant:1 --transition three.json", "`transition` must be used with a method that needs one"),
         ("--schedule constant:1 --learning-rate 0", "`learning_rate` must be positive and finite"),

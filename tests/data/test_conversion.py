@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow
 import pytest
 import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from s2e.data import LabelledData, as_labelled_data, conversion
+from s2e.data import LabelledData, as_labelled_data, as_labelled_parts, conversion
 from s2e.errors import InvalidInput
 from s2e.files.memory import available_memory
 
@@ -95,7 +97,7 @@ def test_samples_are_read_once_with_progress(monkeypatch: pytest.MonkeyPatch, ca
     dataset = Pairs(lambda index: (INPUTS[index], LABELS[index]))
     with caplog.at_level(logging.INFO, "s2e"):
         as_labelled_data(dataset)
-    assert dataset.reads == [1] * 6
+    assert dataset.reads == [2, 1, 1, 1, 1, 1], "the first is read again, to notice random transforms"
     assert "read 6 of 6 samples of the dataset" in caplog.messages[-1]
 
 
@@ -151,7 +153,7 @@ def test_the_available_memory_is_known() -> None:
         ((Image.new("L", (3, 3)), 0), "but got PIL images; convert them to tensors of one shape, for example with"),
         (("text", 0), "sample 0 of `data` must hold numbers, but got str."),
         ((INPUTS[0], 0, 1), "sample 0 of `data` must be a pair (input, label), but got 3 values."),
-        ({"x": INPUTS[0]}, "sample 0 of `data` must be a pair (input, label), but got dict."),
+        ({"x": INPUTS[0]}, "`label` must be given, one of the keys x of the samples of `data`."),
         ((INPUTS[0], 0.5), "the label of sample 0 of `data` must be an integer, but got 0.5."),
         ((INPUTS[0], np.eye(9)), "the label of sample 0 of `data` must be an integer, but got array([[1"),
     ],
@@ -168,3 +170,98 @@ def test_other_objects_are_refused() -> None:
     for data in (INPUTS, tensors()[0], {"x": INPUTS}, "digits", 5):
         assert refusal(data).endswith(f"with `__getitem__` and `__len__`, but got {type(data).__name__}.")
     assert "`inputs` must be numbers of shape (N, ...), but got <U1 of shape (2,)" in refusal((["a", "b"], [0, 1]))
+
+
+# Dictionaries
+
+
+def test_samples_may_be_dictionaries() -> None:
+    data = as_labelled_data(Pairs(lambda index: {"image": INPUTS[index], "label": LABELS[index], "path": "x.png"}))
+    assert equal(data)
+    named = Pairs(lambda index: {"first": INPUTS[index], "kind": torch.tensor(LABELS[index])})
+    assert equal(as_labelled_data(named, label="kind"))
+    assert equal(as_labelled_data(named, label="kind", inputs="first"))
+
+
+def test_keys_that_are_not_found_are_asked_for() -> None:
+    dataset = Pairs(lambda index: {"a": INPUTS[index], "b": LABELS[index], "c": 0})
+    assert "`inputs` must be given, one of the keys a, b, c of the samples" in refusal(dataset)
+    with pytest.raises(InvalidInput, match=r"`label` must be one of .*, but got 'd'"):
+        as_labelled_data(dataset, label="d", inputs="a")
+    uneven = Pairs(lambda index: {"x": INPUTS[index], "y": 0} if index < 3 else {"x": INPUTS[index]})
+    assert "sample 3 of `data` must have the keys x and y of the first" in refusal(uneven)
+
+
+def test_random_transforms_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    generator = np.random.default_rng(0)
+    as_labelled_data(Pairs(lambda index: (generator.normal(size=3), index % 2)))
+    assert "`data` has random transforms: every sample is read once" in caplog.text
+    caplog.clear()
+    as_labelled_data(Pairs(lambda index: (np.full(3, np.nan if index > 9 else 1.0), index % 2)))
+    assert not caplog.records
+
+
+# Tables
+
+FRAME = pd.DataFrame({"size": np.arange(30) % 7, "colour": ["red", "blue", "red"] * 10, "kind": ["cat", "dog"] * 15})
+
+
+def tables() -> list[Any]:
+    datasets = pytest.importorskip("datasets")
+    polars = pytest.importorskip("polars")
+    return [
+        FRAME,
+        polars.from_pandas(FRAME),
+        polars.from_pandas(FRAME).lazy(),
+        pyarrow.Table.from_pandas(FRAME),
+        datasets.Dataset.from_pandas(FRAME),
+    ]
+
+
+def test_tables_of_every_library_are_encoded_alike() -> None:
+    expected = as_labelled_parts(FRAME, {"valid": FRAME[:6]}, label="kind")
+    assert expected.train.class_names == ("cat", "dog")
+    assert expected.encoder.feature_names == ("size", "colour = blue", "colour = red")
+    for table in tables():
+        found = as_labelled_parts(table, {"valid": table}, label="kind")
+        assert found.encoder == expected.encoder
+        np.testing.assert_array_equal(found.train.inputs, expected.train.inputs)
+        np.testing.assert_array_equal(found.others["valid"].labels, expected.train.labels)
+
+
+def test_labels_may_be_given_beside_a_table() -> None:
+    polars = pytest.importorskip("polars")
+    expected = as_labelled_parts(FRAME, {}, label="kind").train
+    inputs = FRAME[["size", "colour"]]
+    for labels in (FRAME["kind"], FRAME["kind"].tolist(), polars.Series(FRAME["kind"]), pyarrow.array(FRAME["kind"])):
+        found = as_labelled_parts((polars.from_pandas(inputs), labels), {}).train
+        np.testing.assert_array_equal(found.inputs, expected.inputs)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+
+
+def test_columns_are_dropped_and_read_as_text() -> None:
+    found = as_labelled_parts(FRAME, {}, label="kind", drop=["size"], text=["colour"])
+    assert found.encoder.feature_names == ("colour: blue", "colour: red")
+    with pytest.raises(InvalidInput, match="`drop` and `text` must name columns of a table, but got tuple"):
+        as_labelled_parts((INPUTS, LABELS), {}, drop=["size"])
+
+
+def test_a_label_column_that_is_not_found_is_asked_for() -> None:
+    with pytest.raises(InvalidInput, match="`label` must be the label column of the table, one of size, colour, kind"):
+        as_labelled_parts(FRAME, {})
+    with pytest.raises(InvalidInput, match="`data` must be a table like the training data, but got ndarray"):
+        as_labelled_parts(FRAME, {"valid": INPUTS}, label="kind")
+
+
+def test_datasets_of_images_are_decoded() -> None:
+    datasets = pytest.importorskip("datasets")
+    pixels = np.random.default_rng(0).integers(0, 256, size=(6, 16, 16, 3), dtype=np.uint8)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    columns = {"image": [Image.fromarray(each) for each in pixels], "label": [0, 1] * 3}
+    dataset = datasets.Dataset.from_dict(columns, features=features)
+    found = as_labelled_parts(dataset, {"valid": dataset})
+    assert found.train.class_names == ("cat", "dog")
+    np.testing.assert_array_equal(found.train.inputs, pixels.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(found.others["valid"].inputs, found.train.inputs)
+    read_by_sample = as_labelled_parts(dataset.with_format("torch"), {}).train
+    np.testing.assert_array_equal(read_by_sample.inputs, found.train.inputs)

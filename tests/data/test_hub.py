@@ -142,11 +142,6 @@ def test_declared_classes_of_a_table_are_names(library, tmp_path):
 @pytest.mark.parametrize(
     ("tables", "options", "match"),
     [
-        (
-            {"train": "text,label\nhello,1\n"},
-            {},
-            r"must hold one column of images or columns of numbers .* got text \(",
-        ),
         ({"train": "label\n1\n"}, {}, "besides the label `label`, but got no other column"),
         ({"train": "a,b\n1,2\n"}, {}, "one label column, but got none; pass `label`, one of a, b"),
         ({"train": "a,label\n1,2\n"}, {"label": "lable"}, "`label` must be one of label, a, but got 'lable'"),

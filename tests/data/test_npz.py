@@ -6,10 +6,12 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from published_files import random_bytes
 from s2e.data.npz import load_npz, npz_keys, source_from_arrays
+from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, UnreadableData
 
 TABLE = np.arange(12.0).reshape(4, 3)
@@ -42,12 +44,13 @@ def test_missing_keys_are_named_with_those_found():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", ">f4"])
-def test_tables_become_float32(dtype):
+def test_tables_are_encoded_by_column(dtype):
     data = source(x=TABLE.astype(dtype), y=[0, 1, 1, 0])
     inputs = data.train.inputs
     assert inputs.dtype == np.float32
     assert inputs.dtype.isnative
-    np.testing.assert_array_equal(inputs, TABLE.astype(dtype))
+    frame = pd.DataFrame(TABLE)
+    np.testing.assert_array_equal(inputs, TableEncoder.fit(frame).encode(frame))
     assert (data.name, data.valid, data.test, data.train.clean_labels) == ("mine", None, None, None)
 
 
@@ -73,11 +76,24 @@ def test_images_become_channels_first_and_stay_uint8(shape, expected):
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e300])
-def test_non_finite_inputs_name_their_arrays(value):
-    spoiled = TABLE.copy()
+def test_non_finite_images_name_their_arrays(value):
+    images = np.arange(48.0).reshape(4, 3, 4)
+    spoiled = images.copy()
     spoiled[2, 1] = value
     with pytest.raises(InvalidInput, match=r"^mine\.npz: `x_test` and `y_test` .* 1 of 4 samples"):
-        source(x_train=TABLE, y_train=[0, 1, 1, 0], x_test=spoiled, y_test=[0, 1, 1, 0])
+        source(x_train=images, y_train=[0, 1, 1, 0], x_test=spoiled, y_test=[0, 1, 1, 0])
+
+
+def test_missing_numbers_have_an_indicator():
+    rows = TABLE.copy()
+    rows[2, 1] = np.nan
+    inputs = source(x=rows, y=[0, 1, 1, 0]).train.inputs
+    assert inputs.shape == (4, 4)
+    assert inputs[:, 2].tolist() == [0, 0, 1, 0]
+
+
+def test_names_of_classes_are_in_the_order_of_tables():
+    assert source(x=TABLE, y=["k10", "k2", "k10", "k2"]).train.class_names == ("k2", "k10")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +113,8 @@ def test_all_splits_must_have_one_shape_and_type():
     images, y = np.zeros((2, 8, 8), dtype=np.uint8), [0, 1]
     with pytest.raises(InvalidInput) as caught:
         source(x_train=images, y_train=y, x_valid=images[:, :6], y_valid=y, x_test=images / 255, y_test=y)
-    assert "`x_valid` must hold samples of shape (1, 8, 8) like `x_train`, but got (1, 6, 8)" in str(caught.value)
-    assert "`x_test` must be uint8 like `x_train`, but got float32" in str(caught.value)
+    assert "`x_valid` must hold samples of shape (8, 8) like `x_train`, but got (6, 8)" in str(caught.value)
+    assert "`x_test` must be uint8 like `x_train`, but got float64" in str(caught.value)
 
 
 # Labels

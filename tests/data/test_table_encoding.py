@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from s2e.data.table_columns import BooleanColumn, CategoryColumn, NumberColumn
+from s2e.data.table_columns import BooleanColumn, CategoryColumn, LeftOut, NumberColumn
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput
 from s2e.files.fields import Fields
@@ -39,9 +39,17 @@ def test_a_small_table_by_hand(table, caplog):
         NumberColumn("age", 30.0, 10 / 1.349, missing=True),
         BooleanColumn("smoker", usual=True, missing=False),
         CategoryColumn("city", ("Bonn", "Rom"), other=False, missing=True),
+        LeftOut("planet", "it is always Earth"),
     )
     assert encoder.left_out == {"planet": "it is always Earth"}
-    assert caplog.messages == ["column `planet` is left out: it is always Earth"]
+    assert not caplog.messages
+    assert [(use.name, use.kind, use.inputs) for use in encoder.uses] == [
+        ("age", "number", 2),
+        ("smoker", "boolean", 1),
+        ("city", "category", 3),
+        ("planet", "left out", 0),
+    ]
+    assert encoder.uses[-1].encoding == "it is always Earth"
     assert encoder.feature_names == ("age", "age: missing", "smoker", "city = Bonn", "city = Rom", "city: missing")
     inputs = encoder.encode(table)
     assert inputs.dtype == np.float32
@@ -109,9 +117,27 @@ def test_tables_without_information_are_refused(table):
     message = refusal(lambda: TableEncoder.fit(table[["planet"]]))
     assert "must have a column to learn from, but all are left out: 'planet'" in message
     assert "but got none" in refusal(lambda: TableEncoder.fit(table[[]]))
-    message = refusal(lambda: TableEncoder.fit(table.assign(seen=["2020-01-01"] * 4, lists=[[1]] * 4)))
-    assert "column `seen` must hold numbers or categories, but got dates or times such as '2020-01-01'" in message
+    message = refusal(lambda: TableEncoder.fit(table.assign(pairs=[(1, [2])] * 4, lists=[[1]] * 4)))
+    assert "column `pairs` must hold one value in each row, but got a tuple" in message
     assert "column `lists` must hold one value in each row, but got a list" in message
+
+
+def test_named_columns_are_dropped_or_read_as_text(table):
+    words = ["red fox", "grey wolf", "red wolf", None]
+    encoder = TableEncoder.fit(table.assign(seen=words), drop=["age"], text=["seen"])
+    assert encoder.left_out["age"] == "it is named in `drop`"
+    assert [name for name in encoder.feature_names if name.startswith("seen")][-1] == "seen: missing"
+    assert "age" not in encoder.feature_names
+    restored = TableEncoder.from_json(Fields(json.loads(json.dumps(encoder.to_json())), "encoding.json"))
+    assert restored == encoder
+    assert "`drop` must be one of" in refusal(lambda: TableEncoder.fit(table, drop=["Age"]))
+    assert "must name different columns" in refusal(lambda: TableEncoder.fit(table, drop=["age"], text=["age"]))
+
+
+def test_columns_left_out_by_earlier_versions_are_read(encoder):
+    written = json.loads(json.dumps(encoder.to_json()))
+    earlier = {"columns": written["columns"][:-1], "left_out": {"planet": "it is always Earth"}}
+    assert TableEncoder.from_json(Fields(earlier, "encoding.json")) == encoder
 
 
 def test_a_restored_encoder_is_equal():

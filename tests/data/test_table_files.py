@@ -216,3 +216,34 @@ class TestParquet:
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "pip install pyarrow" in refusal(written(tmp_path, b"PAR1PAR1", "table.parquet"))
+
+
+# JSON lines
+
+
+class TestJsonLines:
+    def test_objects_are_rows_and_lacking_fields_are_missing(self, tmp_path):
+        content = b'\xef\xbb\xbf{"a": 1, "b": "x"}\r\n\r\n{"b": "y", "c": true}\n'
+        frame = read_table(written(tmp_path, content, "table.jsonl"))
+        assert list(frame.columns) == ["a", "b", "c"]
+        assert frame["b"].tolist() == ["x", "y"]
+        assert frame["a"].isna().tolist() == [False, True]
+        packed = read_table(written(tmp_path, gzip.compress(content), "table.ndjson.gz"))
+        assert packed.equals(frame)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b'{"a": 1}\n[1, 2]\n', "line 2 must hold an object with named fields, but holds '[1, 2]'"),
+            (b'{"a": 1}\n{"a": \n', "line 2' could not be read: it is not JSON"),
+            (b"[" * 10_000 + b"\n", "nested"),
+            (b"\n\n", "must hold rows"),
+        ],
+    )
+    def test_other_lines_are_named(self, tmp_path, content, message):
+        assert message in refusal(written(tmp_path, content, "table.jsonl"))
+
+    def test_objects_with_different_fields_cannot_take_all_memory(self, tmp_path, monkeypatch):
+        content = b"".join(b'{"field%d": 1}\n' % number for number in range(2_000))
+        monkeypatch.setattr("s2e.files.regular.available_memory", lambda: 4_000_000)
+        assert "must hold at most" in refusal(written(tmp_path, content, "table.jsonl"))

@@ -121,9 +121,19 @@ def test_unknown_columns_are_refused_with_the_nearest():
 
 
 def test_problems_of_labels_and_columns_are_reported_together():
-    message = refusal(lambda: fit(ill="a", seen=["2020-01-01"] * 4))
+    message = refusal(lambda: fit(ill="a", seen=[[1]] * 4))
     assert "column `ill` must hold at least two classes" in message
-    assert "column `seen` must hold numbers or categories" in message
+    assert "column `seen` must hold one value in each row" in message
+
+
+def test_repeated_ids_are_logged(caplog):
+    reader = fit(key=["a", "b", "a", "c"])
+    assert reader.ids_of(small_table().assign(key=["a", "b", "a", "c"])) == ["a", "b", "a", "c"]
+    assert "column `key` must identify the rows, but has the same value in several: 'a'" in caplog.messages
+
+
+def test_label_and_id_are_among_the_columns():
+    assert [(use.name, use.kind) for use in fit().columns][:2] == [("ill", "label"), ("key", "ID")]
 
 
 # Later tables

@@ -302,3 +302,20 @@ def test_images_and_rows_are_not_interchangeable(noisy):
         fitted(noisy[0], noisy[1]).predict(images)
     with pytest.raises(InvalidInput, match="images of shape"):
         fitted(images, noisy[1]).predict(noisy[0])
+
+
+# Columns
+
+
+def test_what_became_of_every_column_is_a_table(noisy, caplog):
+    X, given, _, _ = noisy
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(note=[f"fox {row}" for row in range(len(X))], same="x")
+    found = fitted(frame, given)
+    assert found.columns_["kind"].tolist() == ["number", "number", "left out", "left out"]
+    assert "name it in `text`" in found.columns_["encoding"][2]
+    assert "columns left out: 'note', " in caplog.text
+    read = fitted(frame, given, text=["note"], drop=["same"])
+    assert read.columns_.set_index("name")["inputs"]["note"] > 1
+    assert read.columns_["encoding"].tolist()[-1] == "it is named in `drop`"
+    with pytest.raises(InvalidInput, match="`drop` and `text` must be None unless `X` is a table"):
+        fitted(sparse.csr_matrix(X), given, drop=["a"])

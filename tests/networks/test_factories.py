@@ -228,7 +228,7 @@ def test_factory_may_take_the_shape_and_the_classes():
     [
         (nn.Conv2d, "but got one with 3"),
         (7, "a function that returns a new module, but got int"),
-        (nn.Linear(6, 4), "a function that returns a new module, but got Linear"),
+        (nn.Linear(6, 4), "but got a module, Linear; every training needs its own: pass a function"),
     ],
 )
 def test_other_factories_are_refused(network, words):

@@ -43,9 +43,9 @@ def test_options_that_a_version_did_not_have_are_the_defaults(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"epochs": "4"}, "`epochs` must be an integer, but got '4'"),
-        ({"epochs": True}, "`epochs` must be an integer, but got True"),
-        ({"epochs": 0}, "`epochs` must be an integer of at least 1, but got 0"),
+        ({"epochs": "4"}, "`epochs` must be an integer or null, but got '4'"),
+        ({"epochs": True}, "`epochs` must be an integer or null, but got True"),
+        ({"epochs": 0}, "`epochs` must be an integer of at least 1 or None, but got 0"),
         ({"data": None}, "`data` must be text, but got None"),
         ({"learning_rate": [1]}, r"`learning_rate` must be a number, but got \[1\]"),
         ({"baselines": 1}, "`baselines` must be true or false, but got 1"),

@@ -43,6 +43,7 @@ from mutations import (
 from s2e import S2EClassifier
 from s2e.audit import audit_run
 from s2e.data import load, parse_noise
+from s2e.data.image_encoding import ImageEncoder
 from s2e.data.input_readers import ArrayReader
 from s2e.data.noise import transition_matrix
 from s2e.engine import Task
@@ -170,7 +171,10 @@ def _table(suffix: str) -> Callable[[Path], Path]:
         if suffix == ".parquet":
             frame.astype({"flag": object, "written": str}).to_parquet(path)
             return path
-        text = frame.to_csv(index=False, sep="\t" if suffix == ".tsv" else ",").encode()
+        if suffix.startswith((".jsonl", ".ndjson")):
+            text = frame.to_json(orient="records", lines=True).encode()
+        else:
+            text = frame.to_csv(index=False, sep="\t" if suffix == ".tsv" else ",").encode()
         path.write_bytes(gzip.compress(text) if suffix.endswith(".gz") else text)
         return path
 
@@ -373,16 +377,21 @@ def _tampered_checkpoint(content: bytes, generator: random.Random) -> bytes:
 
 DATA = [
     Reader("data .npz", _clusters, mutated_npz, _load("data.npz")),
-    Reader(".npz to predict", _samples, mutated_npz, lambda folder: ArrayReader((4,), False).read(folder / "data.npz")),
+    Reader(
+        ".npz to predict",
+        _samples,
+        mutated_npz,
+        lambda folder: ArrayReader(ImageEncoder((4,), False)).read(folder / "data.npz"),
+    ),
     Reader(
         "pixels to predict",
         _pixels,
         mutated_npz,
-        lambda folder: ArrayReader((1, 4, 4), True).read(folder / "data.npz"),
+        lambda folder: ArrayReader(ImageEncoder((1, 4, 4), True)).read(folder / "data.npz"),
     ),
     *(
         Reader(f"table {suffix}", _table(suffix), mutated_bytes, _load(f"data{suffix}", label="label"))
-        for suffix in (".csv", ".tsv", ".csv.gz", ".parquet")
+        for suffix in (".csv", ".tsv", ".csv.gz", ".jsonl", ".ndjson.gz", ".parquet")
     ),
     *(
         Reader(f"image {suffix}", _image_folder(suffix), mutated_bytes, lambda folder: load(folder))

@@ -29,6 +29,8 @@ def random_table(generator: np.random.Generator, rows: int) -> pd.DataFrame:
         "few": generator.choice(["a", "b", "c d"], rows),
         "many": generator.choice([f"v{number}" for number in range(45)], rows),
         "kind": pd.Categorical(generator.choice([1, 2, 3], rows)),
+        "day": pd.Series(pd.Timestamp(2020, 1, 1) + pd.to_timedelta(generator.integers(0, 999, rows), "D")).astype(str),
+        "price": [f"€{amount:,.2f}" for amount in generator.lognormal(7, 2, rows)],
         "text": [f"text {generator.integers(10**9)}" for _ in range(rows)],
     }
     frame = pd.DataFrame(columns)

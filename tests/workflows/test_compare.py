@@ -128,7 +128,7 @@ def test_settings_share_a_population_if_only_the_given_labels_differ(data: str) 
         other(valid=replace(valid, labels=valid.labels[::-1].copy())),
     ]
     alike = other(train=replace(train, labels=train.labels[::-1].copy()))
-    groups = comparison._groups(options(data), [first, *apart, alike], RunLocation(Path()))
+    groups = comparison._groups(options(data), options(data).training, [first, *apart, alike], RunLocation(Path()))
     assert [group.settings for group in groups] == [[first, alike], *([each] for each in apart)]
 
 
@@ -206,7 +206,7 @@ def test_files_are_the_documented_ones(run: Run) -> None:
         f"schedule-{name}-{noise}.json" for name in ("s2e", "s2e-jocor") for noise in ("pair-0.4", "symmetric-0.3")
     }
     written = {"config.json", "study.db", "outcomes.npz", "results.csv", "curves.csv", "transitions.npz", "result.json"}
-    assert file_names(run) == {*schedules, *written, "accuracy.svg", ".lock"}
+    assert file_names(run) == {*schedules, *written, "accuracy.svg", "columns.json", ".lock"}
 
 
 def test_config_repeats_the_command(run: Run, data: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from s2e.data import load
 from s2e.data.input_readers import reader_from_json
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.runs.classifier_file import read_classifier
@@ -73,7 +74,8 @@ def test_arrays_are_numbered(tmp_path: Path) -> None:
     np.savez(tmp_path / "new.npz", x=blobs().inputs[:9])
     found = predict(run, tmp_path / "new.npz")
     assert found.ids == [str(row) for row in range(9)]
-    expected = read_classifier(run).probabilities(blobs().inputs[:9]).mean(axis=0)
+    inputs = load(tmp_path / "own.npz").train.inputs[:9]
+    expected = read_classifier(run).probabilities(inputs).mean(axis=0)
     np.testing.assert_allclose(found.probabilities, expected)
     np.savez(tmp_path / "empty.npz", x=blobs().inputs[:0])
     with pytest.raises(InvalidInput, match="must hold samples to predict"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from comparisons import save
+from s2e.data import load
 from s2e.data.preparing import prepare
 from s2e.data.samples import LabelledData
 from s2e.engine.task import VALIDATION
@@ -59,7 +60,7 @@ def test_labels_are_wrong_at_the_given_rates(data: str) -> None:
 
 
 def test_task_has_train_and_clean_validation_and_no_test_sample(data: str) -> None:
-    shared, everything = made(data), blobs()
+    shared, everything = made(data), load(data).train
     assert shared.test is not None
     assert list(shared.task.evaluate) == [VALIDATION]
     valid = shared.task.evaluate[VALIDATION]
@@ -67,7 +68,7 @@ def test_task_has_train_and_clean_validation_and_no_test_sample(data: str) -> No
     assert not samples_of(shared.test) & samples_of(everything)
     assert not samples_of(shared.task.train) & samples_of(valid)
     assert samples_of(shared.task.train) | samples_of(valid) == samples_of(everything)
-    true = {sample.tobytes(): label for sample, label in zip(everything.inputs, everything.clean_labels, strict=True)}
+    true = {sample.tobytes(): label for sample, label in zip(everything.inputs, blobs().clean_labels, strict=True)}
     assert all(true[sample.tobytes()] == label for sample, label in zip(valid.inputs, valid.labels, strict=True))
 
 

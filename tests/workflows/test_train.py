@@ -20,7 +20,15 @@ from s2e.workflows.train import train
 from small_runs import EPOCHS, file_names, result, save_clusters, train_options
 from small_tasks import TRANSITION, blobs
 
-FILES = {"config.json", "schedule.json", "curves.npz", "dynamics.npz", "encoding.json", "model.safetensors"}
+FILES = {
+    "config.json",
+    "schedule.json",
+    "curves.npz",
+    "dynamics.npz",
+    "columns.json",
+    "encoding.json",
+    "model.safetensors",
+}
 
 
 @pytest.fixture(scope="module")

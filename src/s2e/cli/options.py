@@ -136,11 +136,19 @@ def values(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
         if about.get("repeated"):
             value = tuple(value) if value else default
         elif about.get("separated"):
-            value = tuple(name.strip() for name in value.split(",")) if value or default else ()
+            value = tuple(name.strip() for name in value.split(",")) if value else ()
         elif "parse" in about:
             value = about["parse"](value)
         read[field.name] = value
     return read
+
+
+def with_flags(options: type, text: str) -> str:
+    """Return a message with the options of a command instead of the arguments of Python: --id for `id_column`."""
+    for field, _ in leaves(options):
+        flag = field.metadata.get("flag", f"--{field.name.replace('_', '-')}")
+        text = text.replace(f"`{field.name}`", flag)
+    return text
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

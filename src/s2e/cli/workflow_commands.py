@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from s2e.cli.options import RUNNING, signature, values
+from s2e.cli.options import RUNNING, signature, values, with_flags
 from s2e.cli.terminal import err, quieten_optuna, reporting, resumable, show
 from s2e.errors import InvalidInput
 from s2e.interrupts import cleaned_up_by
@@ -73,7 +74,7 @@ def workflow_command(
             memory = to_bytes("memory", given["memory"])
             callbacks = callbacks_of(given.get("log"), "log")
             started = RunStarted(command, flatten(made), directory)
-            with progress(err) as shown, notified(callbacks, started, shown) as listener:
+            with progress(err, partial(with_flags, options)) as shown, notified(callbacks, started, shown) as listener:
                 resuming = {"resume": resume} if "resume" in running else {}
                 own: dict[str, Any] = {"memory": memory, "study_name": given.get("study_name")}
                 run = _imported(workflow)(made, RunLocation(directory, **location, **own), listener, **resuming)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from s2e.data.column_values import value_text, value_texts
 from s2e.data.natural_order import natural_key
-from s2e.data.table_columns import value_text, value_texts
 from s2e.data.table_encoding import with_text_names
 from s2e.errors import InvalidInput, listed, raise_all, unknown_name
 

@@ -1,6 +1,6 @@
 """Load a data set of the Hugging Face Hub, `hf:NAME`, with the `datasets` package.
 
-Images are decoded; tables of numbers are returned as DataFrames.
+Images are decoded; tables are returned as DataFrames.
 
 Letters: N samples, C channels, S side.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2e.data.foreign_tables import image_columns
 from s2e.data.image_decoding import Header, StoredImage, check_side, choose_side, decode_images, measure_images
 from s2e.data.input_readers import ImageReader
 from s2e.data.samples import LabelledData, Source
@@ -35,12 +36,12 @@ LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
 
 @dataclass(frozen=True, eq=False)
 class HubTable:
-    """A table of numbers with a label column.
+    """A table with a label column.
 
     Attributes:
         name: name on the Hub.
         label: label column. Declared classes are given by name; missing labels are missing values of pandas.
-        train: pandas.DataFrame of N rows; all columns except the label hold numbers.
+        train: pandas.DataFrame of N rows.
         valid: the validation split, or None.
         test: the test split, or None.
     """
@@ -69,30 +70,45 @@ def load_hub(
 
     Returns:
         Images as a `Source`: inputs uint8 (N, C, S, S), C = 1 if every image is grey, else 3; `rows` are rows of the
-        split, without those that have no label or cannot be decoded. Numbers as a `HubTable`.
+        split, without those that have no label or cannot be decoded. Other columns as a `HubTable`.
     """
     library = _library()
     name = name.removeprefix(PREFIX)
     splits = _splits(_load(library, name, cache), name)
     features = splits["train"].features
     label = _label_column(library, features, label, name)
-    images = [column for column, feature in features.items() if isinstance(feature, library.Image)]
+    images = image_columns(splits["train"])
     if len(images) == 1:
-        return _images(library, splits, images[0], label, name, side)
+        data, reader = _images(library, splits, images[0], label, name, side)
+        return Source(name, data["train"], data.get("valid"), data.get("test"), reader=reader)
     if side is not None:
         raise InvalidInput(f"`image_size` must be given for images only, but got {side} for {name}; omit it.")
-    others = [column for column in features if column != label]
-    unusable = [
-        f"{column} ({_kind(features[column])})" for column in others if not _is_number(library, features[column])
-    ]
-    if unusable or not others:
+    if images or len(features) == 1:
+        got = f"the images {' and '.join(images)}" if images else "no other column"
         raise InvalidInput(
-            f"{name} must hold one column of images or columns of numbers besides the label `{label}`, but got "
-            f"{listed(unusable) or 'no other column'}; convert text to numbers, for example embeddings, "
-            f"and save them as an .npz file."
+            f"{name} must hold one column of images, or columns of values, besides the label `{label}`, but got {got}."
         )
     tables = {split: _table(library, rows, label) for split, rows in splits.items()}
     return HubTable(name, label, tables["train"], tables.get("valid"), tables.get("test"))
+
+
+def images_of(splits: Mapping[str, Any], label: str | None) -> dict[str, LabelledData]:
+    """Return the images of datasets by name, "train" among them, all of one size; the label is detected when None."""
+    library, first = _library(), splits["train"]
+    images = image_columns(first)
+    if len(images) != 1:
+        raise InvalidInput(f"`data` must have one column of images, but got {' and '.join(images)}; remove the others.")
+    data, _ = _images(
+        library, dict(splits), images[0], _label_column(library, first.features, label, "`data`"), "`data`"
+    )
+    return data
+
+
+def table_of(dataset: Any, label: str | None) -> tuple[Any, str]:
+    """Return a dataset as a pandas.DataFrame, with declared classes by name, and its label column."""
+    library = _library()
+    column = _label_column(library, dataset.features, label, "`data`")
+    return _table(library, dataset, column), column
 
 
 def _library() -> ModuleType:
@@ -154,8 +170,9 @@ def _label_column(library: ModuleType, features: Mapping[str, Any], label: str |
 
 
 def _images(
-    library: ModuleType, splits: dict[str, Any], column: str, label: str, name: str, side: int | None
-) -> Source:
+    library: ModuleType, splits: dict[str, Any], column: str, label: str, name: str, side: int | None = None
+) -> tuple[dict[str, LabelledData], ImageReader]:
+    """Return the images of each split that can be decoded and have a label, and their reader."""
     feature = splits["train"].features[label]
     if not isinstance(feature, library.ClassLabel):
         raise InvalidInput(
@@ -176,7 +193,7 @@ def _images(
         headers[split] = [header for header in found if isinstance(header, Header)]
     all_headers = [header for of_split in headers.values() for header in of_split]
     data: dict[str, LabelledData] = {}
-    reader = None
+    reader = ImageReader(1, 1)  # replaced unless there are no images
     if headers["train"]:
         channels = 1 if all(header.grey for header in all_headers) else 3
         if side is None:
@@ -196,7 +213,7 @@ def _images(
         logger.warning("%s: images without a label or that cannot be decoded are left out: %s", name, counts)
     if "train" not in data:
         raise UnreadableData(f"{name} must hold training images that can be decoded and have a label, but got none.")
-    return Source(name, data["train"], data.get("valid"), data.get("test"), reader=reader)
+    return data, reader
 
 
 def _stored(split: Any, column: str) -> Iterator[StoredImage]:
@@ -208,10 +225,6 @@ def _stored(split: Any, column: str) -> Iterator[StoredImage]:
 
 
 # Tables
-
-
-def _is_number(library: ModuleType, feature: Any) -> bool:
-    return isinstance(feature, library.Value) and feature.dtype.startswith(("int", "uint", "float", "bool"))
 
 
 def _table(library: ModuleType, split: Any, label: str) -> Any:

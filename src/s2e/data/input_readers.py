@@ -4,7 +4,7 @@
 |---|---|---|
 | table (`table_reader.TableReader`) | .csv, .parquet or a table of the Hub | tables with the same columns |
 | images | folder of class folders, or images of the Hub | a folder of images, or a single image |
-| arrays | .npz, or a published data set | .npz with the inputs under `x` |
+| arrays | .npz, or a published data set | .npz with the samples under `x` |
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from s2e.data.image_decoding import read_images
-from s2e.data.samples import InputReader, Samples
+from s2e.data.image_encoding import ImageEncoder
+from s2e.data.samples import ColumnUse, InputReader, Samples
 from s2e.errors import InvalidInput
 from s2e.files.arrays import read_npz
 from s2e.files.fields import Fields
+
+if TYPE_CHECKING:
+    from s2e.data.table_encoding import TableEncoder
 
 LARGEST_SIDE = 2**14
 """Largest side of images, in pixels, that a reader can be asked for."""
@@ -40,6 +44,7 @@ class ImageReader:
     kind: ClassVar = "images"
     side: int
     channels: int
+    columns: ClassVar[tuple[ColumnUse, ...]] = ()
 
     def read(self, path: Path) -> Samples:
         """Read all images in a folder and its subfolders, or one image."""
@@ -56,19 +61,23 @@ class ImageReader:
 
 @dataclass(frozen=True)
 class ArrayReader:
-    """Reads arrays of samples of one shape.
+    """Reads arrays of samples.
 
     Attributes:
-        sample_shape: shape of one sample.
-        pixels: whether inputs are uint8, which networks receive divided by 255; otherwise float32.
+        encoder: encodes columns of numbers, or images.
     """
 
     kind: ClassVar = "arrays"
-    sample_shape: tuple[int, ...]
-    pixels: bool
+    encoder: TableEncoder | ImageEncoder
+
+    @property
+    def columns(self) -> tuple[ColumnUse, ...]:
+        """What became of every column."""
+        return () if isinstance(self.encoder, ImageEncoder) else self.encoder.uses
 
     def read(self, path: Path) -> Samples:
-        """Read an .npz file with the inputs under one of `INPUT_KEYS`."""
+        """Read an .npz file with the samples under one of `INPUT_KEYS`."""
+        from s2e.data.encoders import encode_array
 
         def select(found: Collection[str]) -> list[str]:
             keys = [key for key in INPUT_KEYS if key in found]
@@ -79,21 +88,25 @@ class ArrayReader:
             return keys[:1]
 
         (array,) = read_npz(path, select).values()
-        dtype = np.uint8 if self.pixels else np.float32
-        size = math.prod(self.sample_shape)
-        wrong_type = array.dtype != np.uint8 if self.pixels else array.dtype.kind not in "biuf"
-        if array.ndim < 1 or array[:1].size != (size if len(array) else 0) or wrong_type:
+        images = self.encoder if isinstance(self.encoder, ImageEncoder) else None
+        shape = self.encoder.shape if isinstance(self.encoder, ImageEncoder) else (len(self.encoder.names),)
+        pixels = images is not None and images.pixels
+        wrong_type = array.dtype != np.uint8 if pixels else array.dtype.kind not in "biuf"
+        if array.ndim < 1 or array[:1].size != (math.prod(shape) if len(array) else 0) or wrong_type:
             raise InvalidInput(
-                f"{path} must hold samples of shape {self.sample_shape} as {np.dtype(dtype)}, as in training, "
+                f"{path} must hold samples of shape {shape} as {'uint8' if pixels else 'numbers'}, as in training, "
                 f"but got {array.dtype} of shape {array.shape[1:]}."
             )
-        with np.errstate(over="ignore"):  # overflow gives infinity
-            inputs = np.ascontiguousarray(array.reshape(len(array), *self.sample_shape).astype(dtype))
-        return Samples(inputs, [str(row) for row in range(len(inputs))])
+        samples = array.reshape(len(array), *shape)
+        if images is not None and not pixels and samples.dtype == np.uint8:
+            samples = samples.astype(np.float32)
+        return Samples(encode_array(self.encoder, samples), [str(row) for row in range(len(samples))])
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, for `reader_from_json`."""
-        return {"kind": self.kind, "sample_shape": list(self.sample_shape), "pixels": self.pixels}
+        from s2e.data.encoders import write_encoder
+
+        return {"kind": self.kind, "encoder": write_encoder(self.encoder).about}
 
 
 def reader_from_json(written: Any, origin: Path | str = ENCODING) -> InputReader:
@@ -105,7 +118,15 @@ def reader_from_json(written: Any, origin: Path | str = ENCODING) -> InputReader
             fields.integer("side", least=1, most=LARGEST_SIDE), fields.integer("channels", least=1, most=3)
         )
     if kind == ArrayReader.kind:
-        return ArrayReader(fields.integers("sample_shape", least=1), fields.flag("pixels"))
+        if "encoder" not in fields:  # of an earlier version, which encoded nothing
+            return ArrayReader(ImageEncoder(fields.integers("sample_shape", least=1), fields.flag("pixels")))
+        from s2e.data.encoders import read_encoder
+        from s2e.data.sparse_projection import SparseEncoder
+
+        encoder = read_encoder(fields.fields("encoder"), {})
+        if isinstance(encoder, SparseEncoder):
+            raise fields.error("encoder.kind", "table or images", "sparse")
+        return ArrayReader(encoder)
     if kind == "table":
         from s2e.data.table_reader import TableReader
 

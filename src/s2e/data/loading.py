@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from s2e.data.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout
 from s2e.data.downloads import find_layout, stored_file
-from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES
+from s2e.data.files import TABLE_SUFFIXES
 from s2e.data.hub import PREFIX, HubTable, load_hub
 from s2e.data.image_folders import read_image_folder
 from s2e.data.npz import load_npz
@@ -28,14 +28,17 @@ from s2e.files.arrays import read_npz
 from s2e.files.regular import read_decompressed
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from s2e.data.samples import Labels
+    from s2e.data.table_reader import TableReader
 
 CONSENSUS = "label"
 """Name of the column for the consensus of several annotators, where no other is given."""
 
 DIGITS_TEST_SHARE = 0.2
 DIGITS_TEST_SEED = 0
-FORMS = "a table (.csv, .tsv or .parquet), a folder of class folders of images, an .npz file, or hf:NAME"
+FORMS = "a table (.csv, .tsv, .jsonl or .parquet), a folder of class folders of images, an .npz file, or hf:NAME"
 
 
 def load(
@@ -49,6 +52,8 @@ def load(
     annotators: Sequence[str] = (),
     annotations: str = "",
     annotation_columns: Sequence[str] = (),
+    drop: Collection[str] = (),
+    text: Collection[str] = (),
 ) -> Source:
     """Load a data set by name or path.
 
@@ -66,6 +71,8 @@ def load(
         annotations: path of a table with a row for each label of an annotator, whose items are values of `id_column`;
             instead of `annotators`.
         annotation_columns: its columns of items, annotators and labels; detected by their names when empty.
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from.
 
     Returns:
         Training samples, and validation and test samples where the data set has them. `digits` are float32
@@ -73,11 +80,12 @@ def load(
         (N, 3, 32, 32).
     """
     name = os.fspath(name_or_path)
+    columns = _Columns(label or None, id_column or None, tuple(drop), tuple(text))
     crowd = _Crowd(tuple(annotators), annotations, tuple(annotation_columns))
     if name not in CATALOGUE:
-        return _load_path(name, label, id_column, image_size, crowd)
-    _check_no_annotators(name, crowd)
-    _check_no_columns(name, label, id_column)
+        return _load_path(name, columns, image_size, crowd)
+    crowd.check_none(name)
+    columns.check_none(name)
     _check_no_image_size(name, image_size)
     info = CATALOGUE[name]
     return load_published(info, Path(root), download=download) if info.layouts else _load_digits(info)
@@ -171,21 +179,49 @@ class _Crowd(NamedTuple):
     annotations: str
     columns: tuple[str, ...]
 
+    def check_none(self, name: str) -> None:
+        """Raise if annotators are named for data that are no table."""
+        for option, value in (("annotators", ",".join(self.annotators)), ("annotations", self.annotations)):
+            if value:
+                raise InvalidInput(f"`{option}` must be given for tables only, but got {value!r} for {name}; omit it.")
 
-def _load_path(name: str, label: str | None, id_column: str | None, image_size: int | None, crowd: _Crowd) -> Source:
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table that are named."""
+
+    label: str | None
+    id_column: str | None
+    drop: tuple[str, ...]
+    text: tuple[str, ...]
+
+    def check_none(self, name: str) -> None:
+        """Raise if columns are named for data that are no table."""
+        for option, column in vars(self).items():
+            if column:
+                raise InvalidInput(f"`{option}` must be given for tables only, but got {column!r} for {name}; omit it.")
+
+    def reader(self, frame: pd.DataFrame, label: str) -> TableReader:
+        """Return a reader fitted to a table."""
+        from s2e.data.table_reader import TableReader
+
+        return TableReader.fit(frame, label, self.id_column, drop=self.drop, text=self.text)
+
+
+def _load_path(name: str, columns: _Columns, image_size: int | None, crowd: _Crowd) -> Source:
     if name.startswith(PREFIX):
-        _check_no_annotators(name, crowd)
-        return _load_hub(name, label, id_column, image_size)
+        crowd.check_none(name)
+        return _load_hub(name, columns, image_size)
     path = Path(name)
     try:
         exists = path.exists()
     except OSError as error:
         raise UnreadableData(f"{name[:40]}… cannot be a path: {error.strerror}.") from error
-    if path.name.lower().endswith((*TEXT_SUFFIXES, PARQUET_SUFFIX)):
+    if path.name.lower().endswith(TABLE_SUFFIXES):
         _check_no_image_size(name, image_size)
-        return _load_table(path, label, id_column, crowd)
-    _check_no_annotators(name, crowd)
-    _check_no_columns(name, label, id_column)
+        return _load_table(path, columns, crowd)
+    crowd.check_none(name)
+    columns.check_none(name)
     if path.is_dir():
         return read_image_folder(path, side=image_size)
     _check_no_image_size(name, image_size)
@@ -196,18 +232,6 @@ def _load_path(name: str, label: str | None, id_column: str | None, image_size: 
     raise InvalidInput(f"{unknown_name('name_or_path', name, CATALOGUE)} Or pass the path of {FORMS}.")
 
 
-def _check_no_columns(name: str, label: str | None, id_column: str | None) -> None:
-    for option, column in (("label", label), ("id_column", id_column)):
-        if column:
-            raise InvalidInput(f"`{option}` must be given for tables only, but got {column!r} for {name}; omit it.")
-
-
-def _check_no_annotators(name: str, crowd: _Crowd) -> None:
-    for option, value in (("annotators", ",".join(crowd.annotators)), ("annotations", crowd.annotations)):
-        if value:
-            raise InvalidInput(f"`{option}` must be given for tables only, but got {value!r} for {name}; omit it.")
-
-
 def _check_no_image_size(name: str, image_size: int | None) -> None:
     if image_size is not None:
         raise InvalidInput(
@@ -216,33 +240,30 @@ def _check_no_image_size(name: str, image_size: int | None) -> None:
         )
 
 
-def _load_table(path: Path, label: str | None, id_column: str | None, crowd: _Crowd) -> Source:
+def _load_table(path: Path, columns: _Columns, crowd: _Crowd) -> Source:
     from s2e.data.table_files import read_table
-    from s2e.data.table_reader import TableReader
 
-    frame, consensus = read_table(path), None
+    frame, label, consensus = read_table(path), columns.label, None
     if crowd.annotators or crowd.annotations:
         from s2e.data.aggregation import with_consensus
 
         label = label or CONSENSUS
-        frame, consensus = with_consensus(frame, str(path), label, id_column or None, *crowd)
-    if not label:
+        frame, consensus = with_consensus(frame, str(path), label, columns.id_column, *crowd)
+    if label is None:
         names = listed(frame.columns, 20)
         raise InvalidInput(f"`label` must be the label column of {path}, one of {names}, but got none.")
-    reader = TableReader.fit(frame, label, id_column or None)
+    reader = columns.reader(frame, label)
     train = reader.samples_of(frame)
     if consensus is not None:
         train = replace(train, annotations=consensus.annotations_of(train.class_names))
     return Source(path.stem, train, ids=tuple(reader.ids_of(frame)), reader=reader, crowd=consensus)
 
 
-def _load_hub(name: str, label: str | None, id_column: str | None, image_size: int | None) -> Source:
-    from s2e.data.table_reader import TableReader
-
-    loaded = load_hub(name, label=label or None, side=image_size)
+def _load_hub(name: str, columns: _Columns, image_size: int | None) -> Source:
+    loaded = load_hub(name, label=columns.label, side=image_size)
     if not isinstance(loaded, HubTable):
         return loaded
-    reader = TableReader.fit(loaded.train, loaded.label, id_column or None)
+    reader = columns.reader(loaded.train, loaded.label)
     valid, test = (None if frame is None else reader.samples_of(frame) for frame in (loaded.valid, loaded.test))
     ids = tuple(reader.ids_of(loaded.train))
     return Source(loaded.name, reader.samples_of(loaded.train), valid, test, ids, reader)

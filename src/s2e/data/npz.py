@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2e.data.input_readers import ArrayReader
+from s2e.data.natural_order import natural_key
 from s2e.data.samples import LabelledData, Source
 from s2e.errors import InvalidInput, listed, raise_all
 from s2e.files.arrays import read_npz
 
 if TYPE_CHECKING:
+    from s2e.data.image_encoding import ImageEncoder
     from s2e.data.samples import Array, Labels
+    from s2e.data.table_encoding import TableEncoder
 
 FORM = "`x_train`, `y_train` (optional: x_valid, y_valid, x_test, y_test, y_train_clean, class_names) or `x`, `y`"
 SPLITS = ("train", "valid", "test")
@@ -25,10 +29,10 @@ KEYS = frozenset(
 )
 
 
-def load_npz(path: Path) -> Source:
+def load_npz(path: Path, encoder: TableEncoder | ImageEncoder | None = None) -> Source:
     """Load the samples of an .npz file; see `source_from_arrays`."""
     arrays = read_npz(path, lambda found: npz_keys(found, str(path)).values())
-    return source_from_arrays(arrays, path.stem, str(path))
+    return source_from_arrays(arrays, path.stem, str(path), encoder)
 
 
 def npz_keys(found: Collection[str], origin: str) -> dict[str, str]:
@@ -54,18 +58,23 @@ def npz_keys(found: Collection[str], origin: str) -> dict[str, str]:
     return keys
 
 
-def source_from_arrays(arrays: Mapping[str, Array], name: str, origin: str) -> Source:
+def source_from_arrays(
+    arrays: Mapping[str, Array], name: str, origin: str, encoder: TableEncoder | ImageEncoder | None = None
+) -> Source:
     """Return the samples in the arrays of an .npz file, given under the keys that the file uses.
 
-    Inputs: uint8 images (three or more axes) stay uint8; all other numbers become float32. Images (N, H, W) become
-    (N, 1, H, W), and (N, H, W, C) with C in {1, 3, 4} and H, W > 4 become channels-first (N, C, H, W).
+    Inputs (N, F) are the columns x0, x1, … of a table. Images of three or more axes become channels-first; uint8 and
+    numbers in [0, 1] are unchanged, others are centred and scaled (`encoders`). The encoder is fitted to the training
+    samples unless one is given.
 
     Labels (N,): strings or non-negative integers. With `class_names`, integers must lie in 0..C-1 and strings must be
-    among the names. Without, the classes are the sorted distinct training labels, so labels 0..C-1 are unchanged; the
-    other splits may hold only these labels.
+    among the names. Without, the classes are the distinct training labels in natural order, so labels 0..C-1 are
+    unchanged; the other splits may hold only these labels.
 
     Problems are reported together: first of single arrays, then of pairs of arrays, then of their values.
     """
+    from s2e.data.encoders import encode_array, fit_array  # pandas
+
     keys = npz_keys(arrays, origin)
     splits = {split: (keys[f"x_{split}"], keys[f"y_{split}"]) for split in SPLITS if f"x_{split}" in keys}
     x_train, y_train = splits["train"]
@@ -78,12 +87,17 @@ def source_from_arrays(arrays: Mapping[str, Array], name: str, origin: str) -> S
     problems += [] if given_names is None else _class_name_problems(given_names)
     raise_all(problems, origin)
 
-    inputs = {x: _as_inputs(arrays[x]) for x, _ in splits.values()}
     values = {y: _label_values(arrays[y]) for y in x_of}
     classes, where = _known_classes(values[y_train], y_train, given_names)
-    problems = [problem for x in inputs for problem in _sample_problems(inputs[x], x, inputs[x_train], x_train)]
+    x_keys = [x for x, _ in splits.values()]
+    problems = [problem for x in x_keys for problem in _sample_problems(arrays[x], x, arrays[x_train], x_train)]
     problems += [problem for y in x_of for problem in _unknown_label_problems(values[y], y, classes, where)]
     raise_all(problems, origin)
+    try:
+        encoder = encoder or fit_array(arrays[x_train])
+        inputs = {x: encode_array(encoder, arrays[x]) for x in x_keys}
+    except InvalidInput as error:
+        raise InvalidInput(f"{origin}: {error}") from error
 
     labels = {y: _encode(values[y], classes) for y in x_of}
     class_names = tuple(_text(classes if given_names is None else given_names).tolist())
@@ -95,7 +109,7 @@ def source_from_arrays(arrays: Mapping[str, Array], name: str, origin: str) -> S
         except InvalidInput as error:
             problems.append(f"`{x}` and `{y}` cannot be used: {error}")
     raise_all(problems, origin)
-    return Source(name, data["train"], data.get("valid"), data.get("test"))
+    return Source(name, data["train"], data.get("valid"), data.get("test"), reader=ArrayReader(encoder))
 
 
 def _input_problems(x: Array, key: str) -> list[str]:
@@ -140,13 +154,13 @@ def _class_name_problems(names: Array) -> list[str]:
 
 
 def _sample_problems(inputs: Array, key: str, train: Array, train_key: str) -> list[str]:
-    """Return how the samples differ in shape or type from the training samples; both arrays are converted already."""
+    """Return how the samples differ in shape or type from the training samples."""
     problems = []
     if inputs.shape[1:] != train.shape[1:]:
         problems.append(
             f"`{key}` must hold samples of shape {train.shape[1:]} like `{train_key}`, but got {inputs.shape[1:]}."
         )
-    if inputs.dtype != train.dtype:
+    if train.ndim > 2 and (inputs.dtype == np.uint8) != (train.dtype == np.uint8):
         problems.append(
             f"`{key}` must be {train.dtype} like `{train_key}`, but got {inputs.dtype}; "
             f"networks receive uint8 divided by 255 and float32 unchanged, so convert both to one type."
@@ -164,18 +178,6 @@ def _unknown_label_problems(values: Array, key: str, classes: Array, where: str)
     return []
 
 
-def _as_inputs(x: Array) -> Array:
-    """Return the inputs as uint8 images or float32, channels first; see `source_from_arrays`."""
-    if x.dtype != np.uint8 or x.ndim < 3:
-        with np.errstate(over="ignore"):  # overflow gives infinity, for which `LabelledData` raises
-            x = x.astype(np.float32)
-    if x.ndim == 3:
-        x = x[:, None]  # (N, 1, H, W)
-    elif x.ndim == 4 and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:
-        x = x.transpose(0, 3, 1, 2)  # (N, C, H, W)
-    return np.ascontiguousarray(x)
-
-
 def _label_values(y: Array) -> Array:
     """Return labels (N,) as strings or int64."""
     return _text(y) if y.dtype.kind in "US" else y.astype(np.int64)
@@ -189,7 +191,10 @@ def _text(values: Array) -> Array:
 def _known_classes(train_labels: Array, y_train: str, given_names: Array | None) -> tuple[Array, str]:
     """Return the label value of each class, (C,), and where they are defined, for error messages."""
     if given_names is None:
-        return np.unique(train_labels), f"`{y_train}`"
+        distinct = np.unique(train_labels)
+        if distinct.dtype.kind == "U":  # in the order of the classes of a table
+            distinct = np.array(sorted(distinct.tolist(), key=natural_key), dtype=distinct.dtype)
+        return distinct, f"`{y_train}`"
     if train_labels.dtype.kind == "U":
         return _text(given_names), "`class_names`"
     return np.arange(len(given_names)), f"0..{len(given_names) - 1}, the positions in `class_names`"

@@ -10,6 +10,7 @@ import numpy as np
 
 from s2e.data import loading
 from s2e.data.noise import NoiseSpec, achieved_rate, apply_noise, parse_noise
+from s2e.data.npz import load_npz
 from s2e.data.samples import LabelledData, Source, Splits, default_share, hold_out
 from s2e.errors import InvalidInput, listed
 from s2e.seeds import derive
@@ -27,7 +28,7 @@ class Prepared:
         splits: training, validation and test.
         validation: "clean" or "noisy".
         noise_rate: share of wrong training labels, None if unknown.
-        source: the data as loaded; set by `prepare` only.
+        source: the data as loaded; None unless the caller loaded them by their specification.
     """
 
     splits: Splits
@@ -52,24 +53,27 @@ def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
         )
 
 
-def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
-    """Load, corrupt and split; arguments are those of `corrupt_and_split`."""
-    source = load_source(spec, root)
-    return replace(corrupt_and_split(source, spec, noise, seed, root), source=source)
-
-
-def load_source(spec: DataSpec, root: Path) -> Source:
-    """Load the data of a specification."""
+def load_source(spec: DataSpec, root: Path, *, download: bool = True) -> Source:
+    """Load the data that a specification names."""
     return loading.load(
         spec.data,
         root,
+        download=download,
         label=spec.label,
         id_column=spec.id_column,
         image_size=spec.image_size,
+        drop=spec.drop,
+        text=spec.text,
         annotators=spec.annotators,
         annotations=spec.annotations,
         annotation_columns=spec.annotation_columns,
     )
+
+
+def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
+    """Load, corrupt and split; arguments are those of `corrupt_and_split`."""
+    source = load_source(spec, root)
+    return replace(corrupt_and_split(source, spec, noise, seed, root), source=source)
 
 
 def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, root: Path, *, draw: int = 0) -> Prepared:
@@ -135,7 +139,7 @@ def _from_file(path: str, source: Source) -> LabelledData:
             f"`validation` must be {', '.join(VALIDATIONS)}, an .npz file, or a table if the data are one, "
             f"but got {path!r}."
         )
-    valid = loading.load(path).train
+    valid = load_npz(Path(path), getattr(reader, "encoder", None)).train
     expected, found = (f"{data.inputs.dtype} of shape {data.sample_shape}" for data in (train, valid))
     if expected != found or not set(valid.class_names) <= set(train.class_names):
         raise InvalidInput(

@@ -123,8 +123,29 @@ class Samples(NamedTuple):
     ids: list[str]  # N
 
 
+@dataclass(frozen=True)
+class ColumnUse:
+    """What became of a column of a table.
+
+    Attributes:
+        name: name of the column.
+        kind: number, boolean, category, date, text, left out, label or ID.
+        encoding: what was done, or why the column is left out, in words.
+        inputs: number of inputs of the network made of it.
+    """
+
+    name: str
+    kind: str
+    encoding: str
+    inputs: int
+
+
 class InputReader(Protocol):
     """Reads the inputs of later files the way the training data were read."""
+
+    @property
+    def columns(self) -> tuple[ColumnUse, ...]:
+        """What became of every column of the training data; empty for images."""
 
     def read(self, path: Path) -> Samples:
         """Read a file, or a folder."""

@@ -3,12 +3,14 @@
 Letters: N rows.
 
     numbers, also as text   (x − median) / scale, the scale from the quartiles; values beyond 3 are compressed by a
-                            logarithm; missing and infinite values become the median
-    booleans                0 and 1; missing values become the more frequent value
+                            logarithm; missing and infinite values become the median (texts: `column_values`)
+    booleans, yes and no    0 and 1; missing values become the more frequent value
+    dates and times         day, year, month, weekday and hour (`date_columns`)
     text, pandas categories one input for each of the 32 most frequent values, and one for all others if there are any
-    left out, with a log    constant or entirely missing; text with fewer than two rows per value; integers that number
-                            the rows
-    error                   dates and times, lists and other nested values
+    text columns, if named  TF-IDF of words, and projections of these (`text_columns`)
+    left out                constant or entirely missing; text with fewer than two rows per value; integers that number
+                            the rows; columns to drop
+    error                   lists and other nested values
 
 A column with missing values in training has an indicator of missing values as a further input. Values that did not
 occur in training have no input, because its weights would be untrained: a new category is all zeros unless there is an
@@ -20,20 +22,22 @@ from __future__ import annotations
 import logging
 import math
 import re
-import warnings
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from s2e.data.column_values import BOOLEANS, DECIMAL_MARKS, column_numbers, decimal_mark_of, value_text, value_texts
+from s2e.data.date_columns import DateColumn, fit_dates
+from s2e.data.scaling import LARGEST, centre_and_scale, standardised
+from s2e.data.text_columns import TextColumn
 from s2e.errors import InvalidInput, listed
 from s2e.files.fields import Fields
 
 if TYPE_CHECKING:
-    from s2e.data.samples import Array, Labels
+    from s2e.data.samples import Array
 
 logger = logging.getLogger(__name__)
 
@@ -44,22 +48,7 @@ FEW_ROWS = 20
 FEW_TEXTS = 10
 """Number of distinct texts below which a column holds categories even if few occur twice."""
 
-NORMAL_IQR = 1.349
-"""Interquartile range of the standard normal distribution, so that the scale estimates the standard deviation."""
-
-COMPRESSED_BEYOND = 3.0
-LARGEST = 1e300
-"""Absolute value above which numbers count as infinite."""
-
-MISSING_WORDS = frozenset(["na", "n/a", "nan", "none", "null", "#n/a", "<na>", "-", ".", "?"])
-BOOLEANS = {"true": 1.0, "false": 0.0}
 UNNAMED = re.compile(r"Unnamed: \d+")
-_CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?"
-_DAY = (
-    r"\d{4}(?P<after_year>[-/.])(0?[1-9]|1[0-2])((?P=after_year)\d{1,2})?"
-    r"|\d{1,2}(?P<after_day>[-/.])\d{1,2}(?P=after_day)(\d{2}|\d{4})"
-)
-DATE_OR_TIME = re.compile(rf"(-?\d+ days?.*|({_DAY})([T ]{_CLOCK})?( ?(Z|UTC|[+-]\d{{2}}:?\d{{2}}))?|{_CLOCK})")
 MAX_SHOWN = 40
 
 
@@ -72,15 +61,21 @@ class NumberColumn:
     median: float
     scale: float
     missing: bool
+    decimal_mark: str = "."
 
     @property
     def feature_names(self) -> list[str]:
         """Name of the column, and of the indicator."""
         return [self.name, *([f"{self.name}: missing"] if self.missing else [])]
 
+    @property
+    def encoding(self) -> str:
+        """What became of the column, in words."""
+        return f"centred on {self.median:.6g}, scaled by {self.scale:.4g}{_indicator(self.missing)}"
+
     def encode(self, values: pd.Series) -> Array:
         """Return the column's inputs, float64 (N, 1) or (N, 2)."""
-        numbers = _numbers(values, self.name)
+        numbers = column_numbers(values, self.name, decimal_mark=self.decimal_mark)
         known = np.abs(numbers) <= LARGEST  # false for NaN
         infinite = int((np.abs(numbers) > LARGEST).sum())
         if infinite:
@@ -102,9 +97,14 @@ class BooleanColumn:
         """Name of the column, and of the indicator."""
         return [self.name, *([f"{self.name}: missing"] if self.missing else [])]
 
+    @property
+    def encoding(self) -> str:
+        """What became of the column, in words."""
+        return f"0 and 1{_indicator(self.missing)}"
+
     def encode(self, values: pd.Series) -> Array:
         """Return the column's inputs, float64 (N, 1) or (N, 2)."""
-        numbers = _numbers(values, self.name, BOOLEANS)
+        numbers = column_numbers(values, self.name, BOOLEANS)
         missing = np.isnan(numbers)
         if not np.isin(numbers[~missing], (0.0, 1.0)).all():
             wrong = np.unique(numbers[~missing & ~np.isin(numbers, (0.0, 1.0))])
@@ -128,6 +128,12 @@ class CategoryColumn:
         last = [*(["other"] if self.other else []), *(["missing"] if self.missing else [])]
         return [f"{self.name} = {category}" for category in self.categories] + [f"{self.name}: {kind}" for kind in last]
 
+    @property
+    def encoding(self) -> str:
+        """What became of the column, in words."""
+        others = " and one for all others" if self.other else ""
+        return f"one input for each of {len(self.categories)} values{others}{_indicator(self.missing)}"
+
     def encode(self, values: pd.Series) -> Array:
         """Return the column's inputs, float64 (N, categories + other + missing)."""
         codes, texts = value_texts(values, self.name)
@@ -145,98 +151,93 @@ class CategoryColumn:
         return inputs[:, :features]
 
 
-Column = NumberColumn | BooleanColumn | CategoryColumn
+@dataclass(frozen=True)
+class LeftOut:
+    """A column that has no inputs, with the reason."""
+
+    kind: ClassVar = "left out"
+    name: str
+    reason: str
+
+    @property
+    def feature_names(self) -> list[str]:
+        """No names."""
+        return []
+
+    @property
+    def encoding(self) -> str:
+        """The reason."""
+        return self.reason
+
+    def encode(self, values: pd.Series) -> Array:
+        """Return no inputs, float64 (N, 0)."""
+        return np.empty((len(values), 0))
+
+
+Column = NumberColumn | BooleanColumn | CategoryColumn | DateColumn | TextColumn | LeftOut
 
 
 def column_from_json(written: Fields) -> Column:
     """Return the column whose fields, and whose kind, were written to a file."""
-    name, missing, kind = written.text("name"), written.flag("missing"), written.text("kind")
+    name, kind = written.text("name"), written.text("kind")
     if kind == NumberColumn.kind:
-        positive = math.ulp(0.0)
-        return NumberColumn(name, written.number("median"), written.number("scale", least=positive), missing)
+        median, scale = written.number("median"), written.number("scale", least=math.ulp(0.0))
+        decimal_mark = written.text("decimal_mark", ".")
+        if decimal_mark not in DECIMAL_MARKS:
+            raise written.error("decimal_mark", " or ".join(DECIMAL_MARKS), decimal_mark)
+        return NumberColumn(name, median, scale, written.flag("missing"), decimal_mark)
     if kind == BooleanColumn.kind:
-        return BooleanColumn(name, written.flag("usual"), missing)
+        return BooleanColumn(name, written.flag("usual"), written.flag("missing"))
     if kind == CategoryColumn.kind:
-        return CategoryColumn(name, written.texts("categories"), written.flag("other"), missing)
-    raise written.error("kind", "number, boolean or category", kind)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A column without information."""
-
-    reason: str
+        return CategoryColumn(name, written.texts("categories"), written.flag("other"), written.flag("missing"))
+    if kind == DateColumn.kind:
+        return DateColumn.from_json(written)
+    if kind == TextColumn.kind:
+        return TextColumn.from_json(written)
+    if kind == LeftOut.kind:
+        return LeftOut(name, written.text("reason"))
+    raise written.error("kind", "number, boolean, category, date, text or left out", kind)
 
 
 # Fitting
 
 
-def fit_column(name: str, values: pd.Series) -> Column | LeftOut:
-    """Fit a column of at least one row, or return why it is left out; raise for dates and nested values."""
+def fit_column(name: str, values: pd.Series) -> Column:
+    """Fit a column of at least one row; raise for nested values."""
     dtype = values.dtype
     if values.isna().all():
-        return LeftOut("all its values are missing")
+        return LeftOut(name, "all its values are missing")
     if isinstance(dtype, pd.CategoricalDtype):
         return _fit_categories(name, values)
-    if dtype.kind in "mM" or isinstance(dtype, pd.PeriodDtype):
-        raise _date_or_time(name, str(values.dropna().iloc[0]))
     if types.is_bool_dtype(dtype):
         return _fit_booleans(name, values)
-    if types.is_numeric_dtype(dtype):
+    if types.is_numeric_dtype(dtype) or dtype.kind == "m":
         return _fit_numbers(name, values)
     _, texts = value_texts(values, name)
     if not texts:
-        return LeftOut("all its values are missing")
+        return LeftOut(name, "all its values are missing")
     if all(text.casefold() in BOOLEANS for text in texts):
         return _fit_booleans(name, values)
-    numbers, wrong = _parsed(texts, {})
-    if not wrong.any() and not np.isnan(numbers).all():
-        return _fit_numbers(name, values)
-    if all(DATE_OR_TIME.fullmatch(text) for text in texts):
-        raise _date_or_time(name, texts[0])
-    return _fit_categories(name, values)
+    if (decimal_mark := decimal_mark_of(texts)) is not None:
+        return _fit_numbers(name, values, decimal_mark)
+    return fit_dates(name, values) or _fit_categories(name, values)
 
 
-def _fit_numbers(name: str, values: pd.Series) -> Column | LeftOut:
-    numbers = _numbers(values, name)
+def _fit_numbers(name: str, values: pd.Series, decimal_mark: str = ".") -> Column:
+    numbers = column_numbers(values, name, decimal_mark=decimal_mark)
     known = np.abs(numbers) <= LARGEST
     present = numbers[known]
     if not len(present):
-        return LeftOut("all its values are missing or infinite")
+        return LeftOut(name, "all its values are missing or infinite")
     low, high = present.min(), present.max()
     if high - low <= 4 * np.finfo(float).eps * max(abs(low), abs(high)):  # equal up to rounding
-        return LeftOut(f"it is always {value_text(low)}") if known.all() else _fit_categories(name, values.where(known))
+        if known.all():
+            return LeftOut(name, f"it is always {value_text(low)}")
+        return _fit_categories(name, values.where(known))
     if known.all() and _are_row_numbers(name, present):
-        return LeftOut("it holds row numbers; pass it as the ID column if it identifies the rows")
+        return LeftOut(name, "it numbers the rows; name it in `id_column` if it identifies them")
     median, scale = centre_and_scale(present)
-    return NumberColumn(name, float(median), float(scale), missing=not known.all())
-
-
-def centre_and_scale(numbers: Array) -> tuple[Array, Array]:
-    """Return the median and the scale of numbers (N, ...) along the first axis, (...); NaN is ignored.
-
-    The scale is the standard deviation of a normal distribution with the same quartiles, or the root mean square
-    deviation where the quartiles coincide. It is 0 where all values are equal and NaN where there are none.
-    """
-    numbers = np.asarray(numbers, dtype=np.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # columns that are all NaN
-        lower, median, upper = np.nanquantile(numbers, (0.25, 0.5, 0.75), axis=0)
-        largest = np.nanmax(np.abs(numbers - median), axis=0)
-        root_mean_square = largest * np.sqrt(np.nanmean(((numbers - median) / largest) ** 2, axis=0))
-    scale = (upper - lower) / NORMAL_IQR
-    return median, np.where(scale > 0, scale, np.where(largest > 0, root_mean_square, largest))
-
-
-def standardised(numbers: Array, centre: Array | float, scale: Array | float) -> Array:
-    """Return z = (x − centre) / scale with outliers compressed and NaN as 0, in the shape of the numbers.
-
-    |z| > c becomes c (1 + ln(|z| / c)), which is continuous, as is its slope, and monotonic.
-    """
-    with np.errstate(over="ignore"):
-        z = np.where(np.isnan(numbers), 0.0, (numbers - centre) / scale)
-    far = np.clip(np.abs(z) / COMPRESSED_BEYOND, 1.0, LARGEST)
-    return np.asarray(np.clip(z, -COMPRESSED_BEYOND, COMPRESSED_BEYOND) * (1.0 + np.log(far)))
+    return NumberColumn(name, float(median), float(scale), not known.all(), decimal_mark)
 
 
 def _are_row_numbers(name: str, numbers: Array) -> bool:
@@ -247,88 +248,33 @@ def _are_row_numbers(name: str, numbers: Array) -> bool:
     return UNNAMED.fullmatch(name) is not None or (consecutive and len(numbers) >= FEW_ROWS)
 
 
-def _fit_booleans(name: str, values: pd.Series) -> Column | LeftOut:
-    numbers = _numbers(values, name, BOOLEANS)
+def _fit_booleans(name: str, values: pd.Series) -> Column:
+    numbers = column_numbers(values, name, BOOLEANS)
     present = numbers[~np.isnan(numbers)]
     if (present == present[0]).all():
         return _fit_categories(name, values)
     return BooleanColumn(name, usual=bool(present.mean() > 0.5), missing=len(present) < len(numbers))
 
 
-def _fit_categories(name: str, values: pd.Series) -> Column | LeftOut:
+def _fit_categories(name: str, values: pd.Series) -> Column:
     codes, texts = value_texts(values, name)
     missing = bool((codes < 0).any())
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     if len(texts) == 1 and not missing:
-        return LeftOut(f"it is always {texts[0]}")
+        return LeftOut(name, f"it is always {texts[0]}")
     if len(texts) >= FEW_TEXTS and 2 * len(texts) > counts.sum():
         return LeftOut(
-            f"{len(texts)} different values in {counts.sum()} rows, such as {min(texts)[:MAX_SHOWN]!r}; pass it as "
-            f"the ID column (--id) if it identifies the rows, or convert text to numbers (TfidfVectorizer)"
+            name,
+            f"{len(texts)} different values in {counts.sum()} rows, such as {min(texts)[:MAX_SHOWN]!r}; name it in "
+            f"`text` if it is text to learn from, or in `id_column` if it identifies the rows",
         )
     frequent = sorted(range(len(texts)), key=lambda code: (-counts[code], texts[code]))[:MAX_CATEGORIES]
     categories = tuple(sorted(texts[code] for code in frequent))
     return CategoryColumn(name, categories, other=len(texts) > MAX_CATEGORIES, missing=missing)
 
 
-def _date_or_time(name: str, example: str) -> InvalidInput:
-    return InvalidInput(
-        f"column `{name}` must hold numbers or categories, but got dates or times such as {example!r}; replace it by "
-        f"numbers or categories, such as the year, the weekday, the hour or the days since a fixed day, or remove it."
-    )
-
-
-# Values
-
-
-def value_texts(values: pd.Series, name: str) -> tuple[Labels, list[str]]:
-    """Return codes (N,) int64, indices into the distinct texts or −1 for missing values, and the texts.
-
-    Texts are stripped of surrounding spaces; integers are written without a decimal point.
-    """
-    try:
-        codes, distinct = pd.factorize(values)
-    except TypeError as error:  # nested values are not hashable
-        nested = next(value for value in values if not isinstance(value, Hashable))
-        raise InvalidInput(
-            f"column `{name}` must hold one value in each row, but got a {type(nested).__name__}; "
-            f"spread it over several columns or remove it."
-        ) from error
-    index: dict[str, int] = {}
-    merged = [index.setdefault(text, len(index)) if text else -1 for text in map(value_text, distinct)]
-    return np.array([*merged, -1], dtype=np.int64)[codes], list(index)  # code −1 is the last
-
-
-def value_text(value: Any) -> str:
-    """Return a value as text: 1 for 1.0; bytes are decoded as UTF-8."""
-    if isinstance(value, (float, np.floating)) and abs(float(value)) < 2**53 and float(value).is_integer():
-        return str(int(value))
-    return value.decode("utf-8", "backslashreplace").strip() if isinstance(value, bytes) else str(value).strip()
-
-
-def _numbers(values: pd.Series, name: str, words: Mapping[str, float] | None = None) -> Array:
-    """Return the numbers in a column, float64 (N,), NaN for missing values; `words` are texts with a numeric value."""
-    if types.is_bool_dtype(values.dtype) or (types.is_numeric_dtype(values.dtype) and values.dtype.kind != "c"):
-        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-    codes, texts = value_texts(values, name)
-    numbers, wrong = _parsed(texts, words or {})
-    if wrong.any():
-        row = int(np.flatnonzero(np.append(wrong, False)[codes])[0]) + 1
-        expected = "booleans" if words else "numbers"
-        got = listed(repr(text) for text, is_wrong in zip(texts, wrong, strict=True) if is_wrong)
-        raise InvalidInput(
-            f"column `{name}` must hold {expected}, but got {got} (first in row {row}); "
-            f"correct them or leave them empty."
-        )
-    return np.append(numbers, np.nan)[codes]
-
-
-def _parsed(texts: list[str], words: Mapping[str, float]) -> tuple[Array, Array]:
-    """Return the numbers, NaN for other texts, and which texts are neither numbers nor missing values."""
-    folded = [text.casefold() for text in texts]
-    replaced = pd.Series([words.get(text, text) for text in folded], dtype=object)
-    numbers = np.asarray(pd.to_numeric(replaced, errors="coerce"), dtype=np.float64)
-    return numbers, np.isnan(numbers) & np.array([text not in MISSING_WORDS for text in folded], dtype=bool)
+def _indicator(missing: bool) -> str:
+    return "; indicator of missing values" if missing else ""
 
 
 def _with_indicator(inputs: Array, missing: Array, column: NumberColumn | BooleanColumn) -> Array:

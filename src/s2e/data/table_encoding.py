@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from s2e.data.samples import ColumnUse
 from s2e.data.table_columns import Column, LeftOut, column_from_json, fit_column
-from s2e.errors import InvalidInput, listed, raise_all
+from s2e.data.text_columns import fit_text
+from s2e.errors import InvalidInput, listed, raise_all, unknown_name
 from s2e.files.fields import Fields
 
 if TYPE_CHECKING:
@@ -23,60 +25,112 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DROPPED = "it is named in `drop`"
+"""Reason of a column that the caller leaves out."""
+
+MAX_NAMES = 10
+"""Number of column names listed in an error message."""
+
 
 @dataclass(frozen=True)
 class TableEncoder:
     """Encoding of the columns of a table, fitted to one table and applied to others with the same columns.
 
     Attributes:
-        columns: encodings of the columns used, in the order of the table.
-        left_out: the other columns, with the reason.
+        columns: encodings of all columns, in the order of the table; those left out have no inputs.
     """
 
     columns: tuple[Column, ...]
-    left_out: Mapping[str, str]
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame) -> TableEncoder:
-        """Fit to a table of at least one row."""
+    def fit(cls, frame: pd.DataFrame, *, drop: Collection[str] = (), text: Collection[str] = ()) -> TableEncoder:
+        """Fit to a table of at least one row.
+
+        Args:
+            frame: the table.
+            drop: columns to leave out.
+            text: columns of free text to learn from.
+        """
         frame = with_text_names(frame)
-        columns, left_out, problems = [], {}, []
+        problems = [
+            str(unknown_name(option, name, frame.columns, MAX_NAMES))
+            for option, names in (("drop", drop), ("text", text))
+            for name in names
+            if name not in frame.columns
+        ]
+        problems += [
+            f"`drop` and `text` must name different columns, but both name {name!r}." for name in drop if name in text
+        ]
+        raise_all(problems)
+        columns: list[Column] = []
         for name in frame.columns:
             try:
-                fitted = fit_column(name, frame[name])
+                column = _fitted(name, frame[name], drop, text)
             except InvalidInput as error:
                 problems.append(str(error))
                 continue
-            if isinstance(fitted, LeftOut):
-                left_out[name] = fitted.reason
-                logger.warning("column `%s` is left out: %s", name, fitted.reason)
-            else:
-                columns.append(fitted)
-        if not columns and not problems:
-            got = f"all are left out: {listed(map(repr, left_out))}" if left_out else "got none"
+            columns.append(column)
+        encoder = cls(tuple(columns))
+        if not encoder.feature_names and not problems:
+            left_out = encoder.left_out
+            got = (
+                f"all are left out: {listed(f'{name!r} ({why})' for name, why in left_out.items())}"
+                if left_out
+                else "got none"
+            )
             problems.append(f"the table must have a column to learn from, but {got}; add columns.")
         raise_all(problems)
-        return cls(tuple(columns), left_out)
+        return encoder
+
+    @staticmethod
+    def frame(samples: Array, names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return an array (N, F) as a table, with these names of the columns, or x0, x1, …"""
+        names = [f"x{index}" for index in range(samples.shape[1])] if names is None else names
+        if len(names) != samples.shape[1]:
+            raise InvalidInput(f"rows must have {len(names)} columns, as in training, but got {samples.shape[1]}.")
+        return pd.DataFrame(samples, columns=list(names), copy=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns, in the order of the table."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The columns without inputs, with the reasons."""
+        return {column.name: column.reason for column in self.columns if isinstance(column, LeftOut)}
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the F inputs."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
+    @property
+    def uses(self) -> tuple[ColumnUse, ...]:
+        """What became of every column."""
+        return tuple(
+            ColumnUse(column.name, column.kind, column.encoding, len(column.feature_names)) for column in self.columns
+        )
+
+    def log_left_out(self) -> None:
+        """Log the columns that carry no information or cannot be read, for callers that do not show all columns."""
+        left_out = {name: why for name, why in self.left_out.items() if why != DROPPED}
+        if left_out:
+            logger.warning("columns left out: %s", "; ".join(f"{name!r}, {why}" for name, why in left_out.items()))
+
     def encode(self, frame: pd.DataFrame) -> Array:
         """Return the inputs, float32 (N, F). Columns may be in any order; unknown columns are ignored."""
         frame = with_text_names(frame)
-        known = {*self.left_out, *(column.name for column in self.columns)}
+        known = set(self.names)
         unknown = [name for name in frame.columns if name not in known]
         others = f"; unknown columns: {listed(map(repr, unknown))}" if unknown else ""
-        raise_all(
-            f"column {column.name!r} is missing{others}." for column in self.columns if column.name not in frame.columns
-        )
+        used = [column for column in self.columns if column.feature_names]
+        raise_all(f"column {column.name!r} is missing{others}." for column in used if column.name not in frame.columns)
         if unknown:
             logger.warning("unknown columns are ignored: %s", listed(map(repr, unknown)))
         inputs = np.empty((len(frame), len(self.feature_names)), dtype=np.float32)
         problems, first = [], 0
-        for column in self.columns:
+        for column in used:
             last = first + len(column.feature_names)
             try:
                 inputs[:, first:last] = column.encode(frame[column.name])
@@ -88,15 +142,26 @@ class TableEncoder:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, for `from_json`."""
-        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        return {"columns": columns, "left_out": dict(self.left_out)}
+        return {"columns": [{"kind": column.kind, **_fields(column)} for column in self.columns]}
 
     @classmethod
     def from_json(cls, written: Fields) -> TableEncoder:
         """Return the encoder that `to_json` wrote."""
         columns = tuple(map(column_from_json, written.rows("columns")))
-        left_out = written.fields("left_out")
-        return cls(columns, {name: left_out.text(name) for name in left_out.values})
+        left_out = written.fields("left_out", {})  # of earlier versions
+        return cls((*columns, *(LeftOut(name, left_out.text(name)) for name in left_out.values)))
+
+
+def _fitted(name: str, values: pd.Series, drop: Collection[str], text: Collection[str]) -> Column:
+    if name in drop:
+        return LeftOut(name, DROPPED)
+    if name in text:
+        return fit_text(name, values) or LeftOut(name, "it holds no words")
+    return fit_column(name, values)
+
+
+def _fields(column: Column) -> dict[str, Any]:
+    return {each.name: getattr(column, each.name) for each in fields(column)}
 
 
 def with_text_names(frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Read a table from a .csv or .parquet file into a DataFrame.
+"""Read a table from a .csv, .jsonl or .parquet file into a DataFrame.
 
 The separator of a text table is detected. The fields of every record are counted first, because pandas silently fills
 short rows with missing values. Numbers with leading zeros (007) stay text, because they are identifiers. Files are
@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from s2e.data.files import PARQUET_SUFFIX, TEXT_SUFFIXES
+from s2e.data.files import JSON_SUFFIXES, PARQUET_SUFFIX, TABLE_SUFFIXES
 from s2e.errors import InvalidInput, UnreadableData, first_line, listed
-from s2e.files.regular import check_size, read_decompressed
+from s2e.files.json_text import parse_json
+from s2e.files.regular import check_size, read_decompressed, unreadable
 
 SEPARATORS = (",", ";", "\t")
 MISSING_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>", "?")
@@ -34,6 +35,9 @@ PARQUET_MAGIC = b"PAR1"
 BYTES_OF_A_VALUE = 8
 """Of every value in memory; in a parquet file, equal ones take almost no space."""
 
+JSON_EXPANSION = 20
+"""Values take up to twenty times the memory of their JSON text."""
+
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 INDEX_COLUMN = re.compile(r"__index_level_\d+__")
 
@@ -42,9 +46,10 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read a table with column names.
 
     Args:
-        path: a .csv or .tsv file, plain or .gz, or a .parquet file. Text must be UTF-8, with or without a byte order
-            mark; the first record holds the column names; fields are separated by commas, semicolons or tabs. With
-            semicolons, numbers have a decimal comma. Blank lines are ignored.
+        path: a .csv or .tsv file, a .jsonl or .ndjson file of one JSON object in each line, each plain or .gz, or a
+            .parquet file. Text must be UTF-8, with or without a byte order mark. Of a .csv, the first record holds the
+            column names; fields are separated by commas, semicolons or tabs. With semicolons, numbers have a decimal
+            comma. Blank lines are ignored.
 
     Returns:
         The rows in the order of the file, numbered from 0. Columns without a name are named as in pandas, "Unnamed: 0"
@@ -52,15 +57,20 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     path = Path(path)
     name = path.name.lower()
-    if not name.endswith((*TEXT_SUFFIXES, PARQUET_SUFFIX)):
+    if not name.endswith(TABLE_SUFFIXES):
         raise InvalidInput(
-            f"a table must be a {', '.join(TEXT_SUFFIXES)} or {PARQUET_SUFFIX} file, but got {path}; "
+            f"a table must be a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file, but got {path}; "
             f"save it in one of these formats (in a spreadsheet program: CSV UTF-8)."
         )
     content = read_decompressed(path)
     if not content:
         raise UnreadableData(f"{path} must hold a table, but is empty; write it again.")
-    frame = _read_parquet(content, path) if name.endswith(PARQUET_SUFFIX) else _read_text(content, path)
+    if name.endswith(PARQUET_SUFFIX):
+        frame = _read_parquet(content, path)
+    elif name.endswith(JSON_SUFFIXES):
+        frame = _read_json_lines(content, path)
+    else:
+        frame = _read_text(content, path)
     if len(frame) == 0:
         raise UnreadableData(f"{path} must hold rows, but holds only the {frame.shape[1]} column names.")
     return frame
@@ -202,6 +212,28 @@ def _separator(text: str) -> str:
         if widths and widths[0] > 1:
             found[separator] = (widths.count(widths[0]) / len(widths), widths[0])
     return max(found, key=lambda separator: found[separator], default=SEPARATORS[0])
+
+
+# JSON lines
+
+
+def _read_json_lines(content: bytes, path: Path) -> pd.DataFrame:
+    """Read one object of each line; a field that an object lacks is missing."""
+    check_size(path, JSON_EXPANSION * len(content))
+    rows: list[dict[str, object]] = []
+    names: dict[str, None] = {}
+    for number, line in enumerate(_with_unix_line_ends(_decoded(content, path)).split("\n"), start=1):
+        if not line.strip():
+            continue
+        row = parse_json(line, f"{path}, line {number}")
+        if not isinstance(row, dict):
+            raise unreadable(
+                path, f"line {number} must hold an object with named fields, but holds {line.strip()[:40]!r}"
+            )
+        rows.append(row)
+        names |= dict.fromkeys(row)
+        check_size(path, len(rows) * len(names) * BYTES_OF_A_VALUE)  # few objects may have many different fields
+    return pd.DataFrame({name: [row.get(name) for row in rows] for name in names}, index=range(len(rows)))
 
 
 # Parquet

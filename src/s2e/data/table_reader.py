@@ -7,6 +7,7 @@ left out. Letters: N rows, F inputs, C classes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from s2e.data.column_values import value_texts
 from s2e.data.natural_order import natural_key
-from s2e.data.samples import LabelledData, Samples
-from s2e.data.table_columns import value_texts
-from s2e.data.table_encoding import TableEncoder, with_text_names
+from s2e.data.samples import ColumnUse, LabelledData, Samples
+from s2e.data.table_encoding import MAX_NAMES, TableEncoder, with_text_names
 from s2e.data.table_files import read_table
 from s2e.errors import InvalidInput, listed, raise_all, unknown_name
 from s2e.files.fields import Fields
@@ -30,9 +31,6 @@ logger = logging.getLogger(__name__)
 MAX_CLASSES = 1000
 FEW_CLASSES = 20
 """Number of classes that is accepted for any number of rows, and also if the classes are fractions."""
-
-MAX_NAMES = 10
-"""Number of column names listed in an error message."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,16 @@ class TableReader:
     encoder: TableEncoder
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, label: str, id_column: str | None = None) -> TableReader:
-        """Fit to the rows that have a label."""
+    def fit(
+        cls,
+        frame: pd.DataFrame,
+        label: str,
+        id_column: str | None = None,
+        *,
+        drop: Collection[str] = (),
+        text: Collection[str] = (),
+    ) -> TableReader:
+        """Fit to the rows that have a label; `drop` and `text` as in `TableEncoder.fit`."""
         frame = with_text_names(frame)
         problems = [
             str(unknown_name(kind, name, frame.columns, MAX_NAMES))
@@ -66,14 +72,22 @@ class TableReader:
         raise_all(problems)
         codes, texts = value_texts(frame[label], label)
         problems = _label_problems(codes, texts, label)
-        encoder = TableEncoder((), {})
+        encoder = TableEncoder(())
         if (codes >= 0).any():
             try:
-                encoder = TableEncoder.fit(_input_columns(frame[codes >= 0], label, id_column))
+                encoder = TableEncoder.fit(_input_columns(frame[codes >= 0], label, id_column), drop=drop, text=text)
             except InvalidInput as error:
                 problems.append(str(error))
         raise_all(problems)
         return cls(label, id_column, _sorted_classes(texts), encoder)
+
+    @property
+    def columns(self) -> tuple[ColumnUse, ...]:
+        """What became of every column, the label and the ID first."""
+        first = [ColumnUse(self.label, "label", f"{len(self.class_names)} classes", 0)]
+        if self.id_column is not None:
+            first.append(ColumnUse(self.id_column, "ID", "names the rows", 0))
+        return (*first, *self.encoder.uses)
 
     def read(self, path: Path) -> Samples:
         """Read a table; the label column and the ID column may be missing."""
@@ -119,6 +133,12 @@ class TableReader:
         if self.id_column not in frame.columns:
             raise unknown_name("id_column", self.id_column, frame.columns, MAX_NAMES)
         codes, texts = value_texts(frame[self.id_column], self.id_column)
+        repeated = [text for text, count in zip(texts, np.bincount(codes[codes >= 0]), strict=True) if count > 1]
+        if repeated:
+            logger.warning(
+                "column `%s` must identify the rows, but has the same value in several: %s",
+                *(self.id_column, listed(map(repr, repeated))),
+            )
         return [texts[code] if code >= 0 else f"row {row}" for row, code in enumerate(codes.tolist(), start=1)]
 
     def to_json(self) -> dict[str, Any]:

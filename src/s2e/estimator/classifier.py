@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,28 +18,38 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.callbacks import Callback, RunStarted, callbacks_of
-from s2e.data import LabelledData, default_share, hold_out
-from s2e.data.table_columns import value_text
+from s2e.data import LabelledData, default_share, hold_out, samples_and_labels
+from s2e.data.column_values import value_text
+from s2e.data.encoders import Encoder, column_uses
+from s2e.data.image_encoding import ImageEncoder
+from s2e.data.samples import ColumnUse
+from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer, score_of
 from s2e.ensembles import soft_trained
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
-from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
-from s2e.estimator.features import Encoder, ImageEncoder, NumberEncoder, SparseEncoder
 from s2e.estimator.final_estimator import FinalModel, check_final_estimator, choose_cleaning, flat, take
 from s2e.estimator.pooled_models import NETWORKS, PooledModels, choose_pool
 from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, TrainingSpec
-from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
-from s2e.workflows import SILENT, PipelineResult, build_task, check_choices, notified, plan_for, search_and_train
+from s2e.studies import open_study, quiet_optuna
+from s2e.workflows import (
+    SILENT,
+    PipelineResult,
+    build_task,
+    check_choices,
+    notified,
+    plan_for,
+    search_and_train,
+    sized,
+)
 from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
 
 RETRAINED_NETWORKS = 3
@@ -97,6 +107,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             and the models are trained on the probabilities of the audit, which then uses all of them.
         scoring: what is maximised on validation: "accuracy", "balanced_accuracy" or "average_precision" (of the last of
             two classes, or mean over more).
+        drop: columns of a table to leave out.
+        text: columns of a table with free text to learn from (TF-IDF, and truncated SVD if there are many words).
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
@@ -135,6 +147,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         annotators_: with labels of several annotators, a DataFrame with a row for each: `annotator`, `labels` (their
             number), `accuracy`, and the bounds of its 95% interval, `accuracy_low` and `accuracy_high`; else None.
             Arrays of N are then those of the samples that have a label.
+        columns_: what became of every column of a table, a DataFrame: its name, its kind, how it is encoded, and its
+            number of inputs.
         doubtful_classes_: classes that the networks have probably not learnt; their labels are not audited.
 
     Examples:
@@ -167,6 +181,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         final_estimator: Any = AUTO,
         scoring: str = "accuracy",
         validation_share: float | None = None,
+        drop: Sequence[str] | None = None,
+        text: Sequence[str] | None = None,
         sparse_components: int | None = 256,
         device: str = AUTO,
         executor: str | None = None,
@@ -194,6 +210,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.final_estimator = final_estimator
         self.scoring = scoring
         self.validation_share = validation_share
+        self.drop = drop
+        self.text = text
         self.sparse_components = sparse_components
         self.device = device
         self.executor = executor
@@ -212,14 +230,19 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
         """Search a schedule, train the classifier with it, audit the labels.
 
         Args:
-            X: (N, F) numbers, dense or sparse, NaN where one is missing; a DataFrame, also with text and categories; or
-                images, (N, H, W), (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers.
-            y: (N,) labels of any type, some of them wrong; or (N, annotators) labels of several annotators, with gaps
-                (NaN, None, NA or -1): their consensus is trained on, and samples without any label are left out.
+            X: (N, F) numbers, dense or sparse, NaN where one is missing; a table of pandas, polars, pyarrow or
+                `datasets` of Hugging Face, also with text, categories and dates; images, (N, H, W),
+                (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers; or a map-style
+                `torch.utils.data.Dataset`, which is read once, so that random transforms are drawn once for every
+                sample.
+            y: (N,) labels of any type, some of them wrong; or the name of the label column of a table. None for a
+                dataset whose samples hold their labels: pairs, or dictionaries such as {"image": …, "label": …}. Or
+                (N, annotators) labels of several annotators, with gaps (NaN, None, NA or -1): their consensus is
+                trained on, and samples without any label are left out.
             X_val: samples with trusted labels, of the same kind as `X`.
             y_val: their labels.
             refused: no other argument is accepted.
@@ -227,11 +250,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         checks.refuse(refused)
         search, classifier = checks.search_spec(self), checks.classifier_spec(self)
         check_final_estimator(self.final_estimator)
-        longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
+        requested = self._training()
         execution = Execution(self.device, self.executor or LOCAL)
-        check_choices(longest, self.method, execution, search)
+        check_choices(requested, self.method, execution, search)
         notify = callbacks_of(self.callbacks)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = checks.seed(self.random_state)
+        X, y = samples_and_labels(X, y)
         samples = checks.samples(self, X)
         crowd = checks.consensus(y, samples.shape[0])
         if crowd is not None:
@@ -247,9 +271,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if crowd is not None:
             data = replace(data, annotations=crowd.annotations_of(_texts(self.classes_)))
         train, valid = self._split(data, X_val, y_val, seed)
-        self.batch_size_ = self.batch_size or batch_size_for(len(train))
-        self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
-        training = self._training(self.epochs_, self.batch_size_)
+        training = sized(requested, len(train))
+        self.epochs_, self.batch_size_ = training.epochs, training.batch_size
         with (
             self._threads(),
             quiet_optuna(),
@@ -266,7 +289,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 clean=valid if self.validation_ == "clean" else None,
                 score=classifier.score,
             )
-            plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
+            plan = plan_for(task, search, training, seed)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
             outcome = search_and_train(
                 task,
@@ -367,11 +390,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             return samples if sparse.issparse(samples) else flat(inputs)
         return X if isinstance(X, pd.DataFrame) else flat(samples)
 
-    def _training(self, epochs: int, batch_size: int) -> TrainingSpec:
+    def _training(self) -> TrainingSpec:
         return TrainingSpec(
             self.network,
-            epochs,
-            batch_size,
+            self.epochs,
+            self.batch_size,
             self.learning_rate,
             optimizer=self.optimizer,
             plan=self.plan,
@@ -381,32 +404,34 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _inputs(self, X: Any) -> NDArray[Any]:
         """Encode samples as in training."""
-        return self._encoder.encode(self._checked(X))
+        return self._encoder.encode(self._checked(samples_and_labels(X, None)[0]))
 
     def _checked(self, X: Any) -> Any:
-        """Check samples as in training; dense ones are accepted after sparse ones, and sparse after dense."""
-        samples = checks.samples(self, X, encoder=self._encoder)
-        if isinstance(self._encoder, SparseEncoder) and not sparse.issparse(samples):
-            samples = sparse.csr_matrix(samples)
-        elif isinstance(self._encoder, NumberEncoder) and sparse.issparse(samples):
-            samples = samples.toarray()
-        return samples
+        """Check samples as in training."""
+        return checks.samples(self, X, encoder=self._encoder)
 
     def _fitted_encoder(self, samples: Any, seed: int) -> Encoder:
         if isinstance(samples, pd.DataFrame):
-            return TableEncoder.fit(samples)
+            encoder = TableEncoder.fit(samples, drop=self.drop or (), text=self.text or ())
+            encoder.log_left_out()
+            return encoder
+        if self.drop or self.text:
+            raise InvalidInput(
+                f"`drop` and `text` must be None unless `X` is a table, but got {self.drop or self.text}."
+            )
         if sparse.issparse(samples):
             return SparseEncoder.fit(samples, self.sparse_components, seed % 2**32)
-        return NumberEncoder.fit(samples) if samples.ndim == 2 else ImageEncoder.fit(samples)
+        return ImageEncoder.fit(samples)
 
     def _split(self, data: LabelledData, X_val: Any, y_val: Any, seed: int) -> tuple[LabelledData, LabelledData]:
         """Return training and validation samples: the given ones, or a part held out."""
+        X_val, y_val = samples_and_labels(X_val, y_val)
         if (X_val is None) != (y_val is None):
             raise InvalidInput("`X_val` and `y_val` must be given together, but got only one of them.")
         if X_val is None:
             self.validation_ = "noisy"
             share = default_share(len(data)) if self.validation_share is None else self.validation_share
-            return hold_out(data, share, np.random.default_rng(derive(seed, "validation")))
+            return hold_out(data, share, np.random.default_rng(derive(seed, "split")))
         self.validation_ = "clean"
         inputs = self._inputs(X_val)
         trusted = checks.labels(self, y_val, len(inputs))
@@ -468,6 +493,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             },
             index=self._index,
         )
+
+    @property
+    def columns_(self) -> pd.DataFrame:
+        """What became of every column of a table: its name, its kind, how it is encoded, and its number of inputs."""
+        check_is_fitted(self)
+        return pd.DataFrame(column_uses(self._encoder), columns=[each.name for each in fields(ColumnUse)])
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier to one file (safetensors, no pickle)."""

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from s2e._version import __version__
+from s2e.data.encoders import Encoder, read_encoder, write_encoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import Classifier
 from s2e.errors import InvalidInput, UnreadableData, first_line
 from s2e.estimator.classifier import S2EClassifier
-from s2e.estimator.features import Encoder, NumberEncoder, read_encoder, write_encoder
 from s2e.estimator.pooled_models import NETWORKS, PooledModels, PosteriorLabels, models_for
 from s2e.files.fields import Fields
 from s2e.networks import factory_of, statistics_of
@@ -182,8 +182,8 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
     fitted.suggested_labels_ = fitted.classes_[audit["suggested"]]
     if about.values.get("columns") is not None:
         fitted.n_features_in_ = about.integer("columns", least=1)
-        if isinstance(fitted._encoder, NumberEncoder) and len(fitted._encoder.centre) != fitted.n_features_in_:
-            raise about.error("columns", f"{len(fitted._encoder.centre)}, as in the encoder", fitted.n_features_in_)
+        if isinstance(fitted._encoder, TableEncoder) and len(fitted._encoder.names) != fitted.n_features_in_:
+            raise about.error("columns", f"{len(fitted._encoder.names)}, as in the encoder", fitted.n_features_in_)
     if about.values.get("names"):
         given = about.texts("names")
         _check_names(about, given, fitted._encoder)
@@ -262,9 +262,7 @@ def _check_names(about: Fields, given: tuple[str, ...], encoder: Encoder) -> Non
     names = [name.strip() for name in given]
     same = len(names) == about.values.get("columns")
     if isinstance(encoder, TableEncoder):
-        encoded = [column.name for column in encoder.columns]
-        same &= [name for name in names if name in encoded] == encoded
-        same &= {*names} == {*encoded, *encoder.left_out}
+        same &= tuple(names) == encoder.names
     if not same:
         raise about.error("names", "the names of the encoded columns", list(given))
 

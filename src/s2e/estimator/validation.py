@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,18 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import assert_all_finite
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from s2e.data.aggregation import AggregatedLabels, aggregate, labelled_only
 from s2e.data.annotations import wide as annotations_of_columns
+from s2e.data.encoders import Encoder
+from s2e.data.image_encoding import ImageEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, raise_all, unknown_name
-from s2e.estimator.features import Encoder, ImageEncoder
 from s2e.specs import AUTO, SCORES, ClassifierSpec, SearchSpec, count_problem, rate_problem, share_problem
-from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
+from s2e.studies import DEFAULT_GENERATIONS, SIZES
 
 
 def refuse(given: dict[str, Any]) -> None:
@@ -51,7 +53,7 @@ def search_spec(estimator: Any) -> SearchSpec:
     )
     raise_all(problems)
     if size != AUTO:  # no generation needs more points than there are trials
-        size = min(size, DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0] if trials is None else trials)
+        size = min(size, DEFAULT_GENERATIONS * SIZES[0] if trials is None else trials)
     return SearchSpec(estimator.space, estimator.sampler, trials, size)
 
 
@@ -63,16 +65,23 @@ def classifier_spec(estimator: Any) -> ClassifierSpec:
     return ClassifierSpec(estimator.ensemble, estimator.distil, estimator.scoring.replace("_", "-"))
 
 
+def seed(random_state: Any) -> int:
+    """Return the seed of a fit: an int itself, as the command line takes it, or one that a generator draws."""
+    generator = check_random_state(random_state)  # refuses other objects
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(generator.randint(np.iinfo(np.int32).max))
+
+
 def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
-    """Check samples, and convert them to a type that the encoders take: any type, or that of the given encoder."""
+    """Check samples, and convert them to what the encoders take: a table, a sparse matrix, or an array of images.
+
+    Rows of numbers become a table whose columns have the names of the training table, if there is one. Sparse samples
+    are accepted after dense ones, and dense after sparse ones.
+    """
     reset = encoder is None
-    if _is_table(X) or isinstance(encoder, TableEncoder):
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
-        if not isinstance(X, pd.DataFrame):
-            raise InvalidInput(f"`X` must be a DataFrame, as in training, but got {type(X).__name__}.")
-        if len(X) < (2 if reset else 1):
-            raise InvalidInput(f"`X` must hold at least {2 if reset else 1} rows, but got {len(X)}.")
-        return X
+    if isinstance(X, pd.DataFrame):
+        return _table(estimator, X, encoder)
     if isinstance(X, torch.Tensor):
         X = X.detach().cpu().numpy()
     axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
@@ -80,17 +89,36 @@ def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:
         wanted = f"images of shape {encoder.shape}" if isinstance(encoder, ImageEncoder) else "rows of columns"
         raise InvalidInput(f"`X` must hold {wanted}, as in training, but got {axes} axes.")
     pixels = axes > 2 and getattr(X, "dtype", None) == np.uint8
-    return validate_data(
+    checked = validate_data(
         estimator,
         X,
         reset=reset,
         accept_sparse="csr",
-        dtype=np.uint8 if pixels else (np.float64, np.float32),
+        dtype=np.uint8 if pixels else ((np.float64, np.float32) if axes > 2 or sparse.issparse(X) else "numeric"),
         ensure_2d=axes < 3,
         allow_nd=True,
-        ensure_all_finite=True if sparse.issparse(X) or axes > 2 else "allow-nan",
+        ensure_all_finite=sparse.issparse(X) or axes > 2,  # columns may have missing and infinite values
         ensure_min_samples=2 if reset else 1,
     )
+    if axes > 2 or (sparse.issparse(checked) and not isinstance(encoder, TableEncoder)):
+        return checked
+    if encoder is not None and not isinstance(encoder, TableEncoder):
+        return sparse.csr_matrix(checked)
+    dense = checked.toarray() if sparse.issparse(checked) else checked
+    return TableEncoder.frame(dense, None if encoder is None else encoder.names)
+
+
+def _table(estimator: Any, X: pd.DataFrame, encoder: Encoder | None) -> Any:
+    """Check a table; after training on other samples, its columns must be numbers."""
+    validate_data(estimator, X, reset=encoder is None, skip_check_array=True)
+    fewest = 2 if encoder is None else 1
+    if len(X) < fewest:
+        raise InvalidInput(f"`X` must hold at least {fewest} rows, but got {len(X)}.")
+    if encoder is None or isinstance(encoder, TableEncoder):
+        return X
+    if isinstance(encoder, ImageEncoder):
+        raise InvalidInput(f"`X` must hold images of shape {encoder.shape}, as in training, but got a table.")
+    return sparse.csr_matrix(validate_data(estimator, X, reset=False, dtype=(np.float64, np.float32)))
 
 
 def labels(estimator: Any, y: Any, samples: int) -> NDArray[Any]:
@@ -132,10 +160,3 @@ def consensus(y: Any, samples: int) -> AggregatedLabels | None:
 def rows_of(samples: Any, rows: NDArray[np.int64]) -> Any:
     """Return some of the samples, of any type that the encoders take."""
     return samples.iloc[rows] if isinstance(samples, pd.DataFrame) else samples[rows]
-
-
-def _is_table(X: Any) -> bool:
-    """Return whether these are columns of several types, which are encoded one by one."""
-    return isinstance(X, pd.DataFrame) and not all(
-        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in X.dtypes
-    )

@@ -93,8 +93,13 @@ def factory_of(network: str | Callable[..., Any], sample_shape: tuple[int, ...],
     """
     if isinstance(network, str):
         return reference_network(network, sample_shape, classes)
-    if isinstance(network, nn.Module) or not callable(network):  # every member needs its own module
-        found = type(network).__name__
+    found = type(network).__name__
+    if isinstance(network, nn.Module):
+        raise InvalidInput(
+            f"`network` must be a name or a function that returns a new module, but got a module, {found}; every "
+            f"training needs its own: pass a function, such as lambda: {found}()."
+        )
+    if not callable(network):
         raise InvalidInput(f"`network` must be a name or a function that returns a new module, but got {found}.")
     required = [
         argument

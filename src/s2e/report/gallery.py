@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.audit import AuditedRun
-from s2e.data import Prepared, Source, corrupt_and_split, fingerprint, load, natural_key
+from s2e.data import Prepared, Source, corrupt_and_split, fingerprint, load_source, natural_key
 from s2e.errors import S2EError, UnreadableData
 from s2e.specs import DataSpec, assemble
 
@@ -166,9 +166,7 @@ def _contents(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | 
     options = config["options"]
     spec = assemble(DataSpec, options)
     root = Path(config["data_root"]) if data_root is None else data_root
-    source = load(
-        spec.data, root, download=False, label=spec.label, id_column=spec.id_column, image_size=spec.image_size
-    )
+    source = load_source(spec, root, download=False)
     prepared = corrupt_and_split(source, spec, options["noise"], options["seed"], root)
     if fingerprint(prepared.splits.train, prepared.splits.valid) != config["data_fingerprint"]:
         raise UnreadableData(f"{spec.data} has changed since the run was made.")

@@ -10,6 +10,7 @@
 | dynamics.npz | records of every training sample, for the label audit |
 | model.safetensors | weights of the final classifier |
 | encoding.json | how the data were read, to read other samples in the same way |
+| columns.json | what became of every column of a table |
 | result.json | the results |
 | .lock | locked by the process that writes to the run |
 

@@ -5,7 +5,7 @@ from s2e.studies.generation_size import SIZES, choose_generation_size
 from s2e.studies.loop import GenerationFinished, OnGeneration, Stop, epochs_left, run_generations, search_schedules
 from s2e.studies.plan import (
     DEFAULT_GENERATIONS,
-    DEFAULT_GENERATIONS_OF_SHORT_SEARCHES,
+    GENERATIONS_ON_BENCHMARKS,
     Search,
     SearchPlan,
     plan_search,
@@ -28,9 +28,9 @@ from s2e.studies.urls import sqlite_url, with_password_of_the_environment, witho
 __all__ = [
     "DATA_FINGERPRINT",
     "DEFAULT_GENERATIONS",
-    "DEFAULT_GENERATIONS_OF_SHORT_SEARCHES",
     "DIVERGED",
     "FINISHED",
+    "GENERATIONS_ON_BENCHMARKS",
     "SIZES",
     "VALIDATION_ACCURACY",
     "BestTrial",

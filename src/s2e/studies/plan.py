@@ -15,16 +15,16 @@ from s2e.methods import Method
 from s2e.samplers import SamplerSpec, sampler_spec
 from s2e.schedules import Space
 from s2e.schedules import space as resolve_space
-from s2e.specs import AUTO, SearchSpec, TrainingSpec, count_problem
+from s2e.specs import AUTO, SearchSpec, SizedTrainingSpec, count_problem
 from s2e.studies.generation_size import SIZES, candidate_sizes
 
-DEFAULT_GENERATIONS = 10
-"""Generations of a search whose number of trials is not given."""
-DEFAULT_GENERATIONS_OF_SHORT_SEARCHES = 5
-"""The same for `s2e compare`, which runs several searches, and for `S2EClassifier`.
+DEFAULT_GENERATIONS = 5
+"""Generations of a search whose number of trials is not given.
 
 With six schedules in each, the default sampler is then as good as random search with 300 trainings.
 """
+GENERATIONS_ON_BENCHMARKS = 10
+"""The same for a search on a published data set."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SearchPlan:
 
 def plan_search(
     spec: SearchSpec,
-    training: TrainingSpec,
+    training: SizedTrainingSpec,
     seed: int,
     *,
     generations: int = DEFAULT_GENERATIONS,

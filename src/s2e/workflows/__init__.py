@@ -1,6 +1,7 @@
 """The workflows behind the command line, `s2e.search`, `s2e.train` and `S2EClassifier`, built on one pipeline."""
 
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
+from s2e.workflows.defaults import sized
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
 from s2e.workflows.pipeline import (
@@ -40,5 +41,6 @@ __all__ = [
     "plan_for",
     "result_rows",
     "search_and_train",
+    "sized",
     "summarise",
 ]

@@ -22,9 +22,8 @@ from s2e.engine import VALIDATION, Member, Task, Trained, stages_needed, train_i
 from s2e.methods import Need, Standard
 from s2e.runs import Run, RunLocation, Session, csv_text
 from s2e.seeds import derive
-from s2e.specs import AUTO, CompareOptions
+from s2e.specs import AUTO, CompareOptions, SizedTrainingSpec
 from s2e.studies import (
-    DEFAULT_GENERATIONS_OF_SHORT_SEARCHES,
     BestTrial,
     Search,
     SearchPlan,
@@ -32,12 +31,13 @@ from s2e.studies import (
     plan_search,
 )
 from s2e.workflows.comparison_figures import figure_files
+from s2e.workflows.defaults import longest, sized
 from s2e.workflows.entrants import Entrant, Setting, check_entrant_names, entrants_for
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
 from s2e.workflows.pipeline import TEST, check_choices, find_schedules, prepared_task, schedule_content
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import network_name
+from s2e.workflows.run_files import network_name, write_columns
 from s2e.workflows.status import Status
 
 LONGEST_NOISE = 60
@@ -75,22 +75,25 @@ def compare(
     check_preparation(options.dataset, options.noises)
     check_choices(options.training, Standard.name, location.execution)
     check_entrant_names(options.methods)
-    plan_search(options.search, options.training, options.seed)  # raises an error for unknown names
+    plan_search(options.search, longest(options.training), options.seed)  # raises an error for unknown names
     session = Session("compare", options, location, resume=resume)
     options = session.options
     settings = _settings(options, location)
     entrants, left_out = entrants_for(options.methods, settings, noise_rate=options.noise_rate)
-    groups = _groups(options, settings, location)
-    plan = _plan(options, groups, entrants)
+    training = sized(options.training, len(settings[0].prepared.splits.train), options.dataset.data)
+    options = replace(options, training=training)
+    groups = _groups(options, training, settings, location)
+    plan = _plan(options, training, groups, entrants)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
-    sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
+    search_spec = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
     noise_rates = {one.noise: one.prepared.noise_rate for one in reversed(settings)}
     about = {
         "network": network_name(str(options.training.network), settings[0].prepared.splits.train),
         "data_fingerprint": fingerprint(*(part for one in settings for part in _parts(one.prepared).values())),
         "noise_rates": noise_rates,
     }
-    with session.start(about, replace(options, search=sized)) as run:
+    with session.start(about, replace(options, search=search_spec)) as run:
+        write_columns(run, settings[0].prepared, listener)
         finished = FinishedTrainings.of(run)
         fixed = [entrant for entrant in entrants if not entrant.searched]
         found: dict[tuple[str, str], BestTrial] = {}
@@ -104,7 +107,7 @@ def compare(
             "summary": summarise(outcomes),
             "evaluated_on": _evaluated_on(groups[0].task),
             "validation": settings[0].prepared.validation,
-            "epochs": options.training.epochs,
+            "epochs": training.epochs,
             "seeds": options.seeds,
             "noise_rates": noise_rates,
             "samples": {name: len(part) for name, part in _parts(settings[0].prepared).items()},
@@ -127,44 +130,47 @@ def _settings(options: CompareOptions, location: RunLocation) -> list[Setting]:
     spec, root = options.dataset, location.root
     source = load_source(spec, root)
     return [
-        Setting(noise, draw, corrupt_and_split(source, spec, noise, options.seed, root, draw=draw))
+        Setting(
+            noise, draw, replace(corrupt_and_split(source, spec, noise, options.seed, root, draw=draw), source=source)
+        )
         for noise in options.noises
         for draw in range(options.seeds)
     ]
 
 
-def _groups(options: CompareOptions, settings: Sequence[Setting], location: RunLocation) -> list[Group]:
+def _groups(
+    options: CompareOptions, training: SizedTrainingSpec, settings: Sequence[Setting], location: RunLocation
+) -> list[Group]:
     """Group settings with the same inputs, true labels and validation: all of them where validation is clean."""
     groups: dict[tuple[bytes | None, ...], list[Setting]] = {}
     for one in settings:
         train, valid = one.prepared.splits.train, one.prepared.splits.valid
         truth = None if train.clean_labels is None else train.clean_labels.tobytes()
         groups.setdefault((train.rows.tobytes(), truth, valid.labels.tobytes()), []).append(one)
-    return [Group(_task(options, own[0].prepared, location), own) for own in groups.values()]
+    return [Group(_task(options, training, own[0].prepared, location), own) for own in groups.values()]
 
 
-def _task(options: CompareOptions, prepared: Prepared, location: RunLocation) -> Task:
+def _task(options: CompareOptions, training: SizedTrainingSpec, prepared: Prepared, location: RunLocation) -> Task:
     """Return the task that the members of a group share; every entrant has its own method."""
-    task = prepared_task(
-        prepared, options.training, Standard.name, seed=options.seed, location=location, order="comparison"
-    )
+    task = prepared_task(prepared, training, Standard.name, seed=options.seed, location=location, order="comparison")
     test = prepared.splits.test
     return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
 
 
-def _plan(options: CompareOptions, groups: Sequence[Group], entrants: Sequence[Entrant]) -> SearchPlan:
+def _plan(
+    options: CompareOptions, training: SizedTrainingSpec, groups: Sequence[Group], entrants: Sequence[Entrant]
+) -> SearchPlan:
     """Plan the searches; the generation size is chosen for the group with the most searches."""
     group = max(groups, key=lambda group: len(group.searched(entrants)))
-    keep_all = schedules.constant(1.0, options.training.epochs)
+    keep_all = schedules.constant(1.0, training.epochs)
     kinds = [
-        Member(keep_all, 0, options.training.learning_rate, setting.prepared.splits.train.labels, entrant.method)
+        Member(keep_all, 0, training.learning_rate, setting.prepared.splits.train.labels, entrant.method)
         for setting, entrant in group.searched(entrants)
     ]
     return plan_search(
         options.search,
-        options.training,
+        training,
         options.seed,
-        generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES,
         choose=partial(choose_generation_size, group.task, kinds) if kinds else min,
     )
 
@@ -188,7 +194,7 @@ def _train(
         return
     members = [
         Member(
-            _schedule(setting, entrant, options, found),
+            _schedule(setting, entrant, options.noise_rate, group.task.epochs, found),
             derive(options.seed, "compared", setting.draw),
             options.training.learning_rate,
             setting.prepared.splits.train.labels,
@@ -223,12 +229,13 @@ def _training_name(noise: str, method: str, seed: int) -> str:
     return f"{noise}/{method}/{seed}"
 
 
-def _schedule(setting: Setting, entrant: Entrant, options: CompareOptions, found: Schedules) -> NDArray[np.float64]:
+def _schedule(
+    setting: Setting, entrant: Entrant, noise_rate: float | None, epochs: int, found: Schedules
+) -> NDArray[np.float64]:
     """Return the keep rates: searched, computed from the noise rate, or constantly 1."""
     if entrant.searched:
         return found[setting.noise, entrant.name].schedule
-    epochs = options.training.epochs
-    rate = setting.prepared.noise_rate if options.noise_rate is None else options.noise_rate
+    rate = setting.prepared.noise_rate if noise_rate is None else noise_rate
     if Need.SCHEDULE in entrant.method.needs and rate is not None:
         return schedules.coteaching(rate, epochs)
     return schedules.constant(1.0, epochs)

@@ -53,7 +53,7 @@ from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
 from s2e.seeds import derive
-from s2e.specs import ClassifierSpec, Execution, SearchSpec, TrainingSpec
+from s2e.specs import ClassifierSpec, Execution, SearchSpec, SizedTrainingSpec, TrainingSpec
 from s2e.studies import (
     DEFAULT_GENERATIONS,
     BestTrial,
@@ -67,6 +67,7 @@ from s2e.studies import (
     resolve_execution,
     search_schedules,
 )
+from s2e.workflows.defaults import longest
 from s2e.workflows.progress import SILENT, ProgressListener
 
 TEST = "test"
@@ -90,7 +91,7 @@ def check_choices(
     """Refuse names and numbers that cannot be used, before data are loaded or a device is timed."""
     factory_of(training.network, (1,), 2)  # refuses other objects; builds nothing
     optimizer_of(training.optimizer)
-    check_plan(plan_of(training.plan), training.epochs)
+    check_plan(plan_of(training.plan), longest(training).epochs)
     augmentation_of(training.augment)
     check_precision(training.precision)
     chosen = method_of(method)
@@ -100,13 +101,13 @@ def check_choices(
             raise InvalidInput(
                 f"`method` must have a keep rate for its schedule to be searched, but got {chosen.name}."
             )
-        plan_search(search, training, 0)
+        plan_search(search, longest(training), 0)
 
 
 def build_task(
     train: LabelledData,
     evaluate: Mapping[str, LabelledData],
-    training: TrainingSpec,
+    training: SizedTrainingSpec,
     method: str | Method,
     *,
     seed: int,
@@ -170,7 +171,7 @@ def build_task(
 
 def prepared_task(
     prepared: Prepared,
-    training: TrainingSpec,
+    training: SizedTrainingSpec,
     method: str | Method,
     *,
     seed: int,
@@ -198,7 +199,7 @@ def prepared_task(
 
 
 def plan_for(
-    task: Task, spec: SearchSpec, training: TrainingSpec, seed: int, *, generations: int = DEFAULT_GENERATIONS
+    task: Task, spec: SearchSpec, training: SizedTrainingSpec, seed: int, *, generations: int = DEFAULT_GENERATIONS
 ) -> SearchPlan:
     """Plan the only search on a task; a generation size of "auto" is measured on it."""
     kind = Member(schedules.constant(1.0, task.epochs), 0, training.learning_rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -131,10 +131,15 @@ SILENT = CallbackListener()
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[ProgressListener]:
-    """Show progress on a console while the body runs: as bars on a terminal, else as lines."""
+def progress(console: Console, worded: Callable[[str], str] = str) -> Iterator[ProgressListener]:
+    """Show progress on a console while the body runs: as bars on a terminal, else as lines.
+
+    Args:
+        console: where it is shown.
+        worded: returns the text of a message as it is shown; the command line writes options instead of arguments.
+    """
     if not console.is_terminal:
-        yield Lines(console)
+        yield Lines(console, worded)
         return
     # On a narrow terminal, words wrap so that none is cut off; figures stay on one line.
     words, figures = Column(overflow="fold"), Column(no_wrap=True)
@@ -146,14 +151,14 @@ def progress(console: Console) -> Iterator[ProgressListener]:
         TextColumn("left{task.fields[best]}", table_column=words),
     )
     with Progress(*columns, console=console) as bars:
-        yield Bars(bars)
+        yield Bars(bars, worded)
 
 
 class Bars:
     """One bar for each stage."""
 
-    def __init__(self, bars: Progress) -> None:
-        self._bars = bars
+    def __init__(self, bars: Progress, worded: Callable[[str], str] = str) -> None:
+        self._bars, self._worded = bars, worded
         self._task = TaskID(0)
         self._trained = 0.0
 
@@ -173,14 +178,14 @@ class Bars:
 
     def note(self, text: str) -> None:
         """Print a message above the bars."""
-        self._bars.console.print(text, markup=False)
+        self._bars.console.print(self._worded(text), markup=False)
 
 
 class Lines:
     """One line for each stage and generation, and one every ten seconds in between."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, worded: Callable[[str], str] = str) -> None:
+        self._console, self._worded = console, worded
         self._began = self._printed = time.monotonic()
         self._epochs = self._trained = 0.0
 
@@ -206,7 +211,7 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Print a message."""
-        self._print(text)
+        self._print(self._worded(text))
 
     def _print(self, text: str) -> None:
         self._printed = time.monotonic()

@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 
 from s2e.audit import RECORDS, Evidence, audit, summary_of
-from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
+from s2e.data import ENCODING, ArrayReader, ImageEncoder, LabelledData, Prepared, fingerprint
 from s2e.engine import LAST_EPOCHS, VALIDATION, SelectedRestart, score_of
 from s2e.ensembles import Ensemble, single_member
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, csv_text, write_classifier
 from s2e.specs import AUTO
+from s2e.workflows.column_table import COLUMNS, columns_content, columns_of, columns_text
 from s2e.workflows.pipeline import SCHEDULE, TEST, PipelineResult
+from s2e.workflows.progress import ProgressListener
 from s2e.workflows.status import Status
 
 ANNOTATORS = "annotators.csv"
@@ -42,6 +44,14 @@ def about_run(network: str, prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def write_columns(run: Run, prepared: Prepared, listener: ProgressListener) -> None:
+    """Write and show what became of every column of a table."""
+    if columns := columns_of(prepared):
+        run.write_json(COLUMNS, columns_content(columns))
+        if text := columns_text(columns):
+            listener.note(text)
+
+
 def write_final(
     run: Run,
     network: str,
@@ -62,8 +72,9 @@ def write_final(
     run.write_arrays(RECORDS, {**records, **ids})
     if source is not None and source.crowd is not None:
         run.write_text(ANNOTATORS, csv_text(source.crowd.annotators.to_dict("records")))
-    reader = None if source is None else source.reader
-    run.write_json(ENCODING, (reader or ArrayReader(train.sample_shape, train.inputs.dtype == np.uint8)).to_json())
+    images = ImageEncoder(train.sample_shape, train.inputs.dtype == np.uint8)
+    reader = (None if source is None else source.reader) or ArrayReader(images)
+    run.write_json(ENCODING, reader.to_json())
     if final.transition is not None:
         rows = (",".join(map(str, row)) for row in final.transition.tolist())
         run.write_text("transition.csv", "\n".join(rows) + "\n")

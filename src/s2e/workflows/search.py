@@ -11,9 +11,10 @@ from s2e.engine import FinalTraining
 from s2e.methods import method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
+from s2e.workflows.defaults import default_generations, sized
 from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import about_run, classifier_row, estimates, result, write_final
+from s2e.workflows.run_files import about_run, classifier_row, estimates, result, write_columns, write_final
 
 ASSUMED_NOISE_RATE = 0.2
 """Noise rate of the Co-teaching baseline where the true one is unknown."""
@@ -28,13 +29,19 @@ def search(
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    score = options.classifier.score
-    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location, score=score)
-    plan = plan_for(task, options.search, options.training, options.seed)
+    training, score = (
+        sized(options.training, len(prepared.splits.train), options.dataset.data),
+        options.classifier.score,
+    )
+    task = prepared_task(prepared, training, options.method, seed=options.seed, location=location, score=score)
+    generations = default_generations(options.dataset.data)
+    plan = plan_for(task, options.search, training, options.seed, generations=generations)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
-    sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
-    network = str(options.training.network)
-    with session.start(about_run(network, prepared), replace(options, search=sized)) as run:
+    search_spec = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
+    options = replace(options, search=search_spec, training=training)
+    network = str(training.network)
+    with session.start(about_run(network, prepared), options) as run:
+        write_columns(run, prepared, listener)
         study = session.study()
         outcome = search_and_train(
             task,
@@ -45,7 +52,7 @@ def search(
             folds=options.folds,
             classifier=options.classifier,
             relabel=options.relabel,
-            baselines=_baselines(prepared, options) if options.baselines else (),
+            baselines=_baselines(prepared, options.restarts, training.epochs) if options.baselines else (),
             test=prepared.splits.test,
             run=run,
             listener=listener,
@@ -67,9 +74,9 @@ def search(
         return session.finish({**rows, "search": searched, "score": score, "classifier": row}, task.device, write)
 
 
-def _baselines(prepared: Prepared, options: SearchOptions) -> list[FinalTraining]:
+def _baselines(prepared: Prepared, restarts: int, epochs: int) -> list[FinalTraining]:
     """Return Standard, and Co-teaching with the true noise rate, or with an assumed one where it is unknown."""
-    epochs, restarts, rate = options.training.epochs, options.restarts, prepared.noise_rate
+    rate = prepared.noise_rate
     assumed = "" if rate is not None else f" (assumed noise rate {ASSUMED_NOISE_RATE:.0%})"
     fixed = schedules.coteaching(ASSUMED_NOISE_RATE if rate is None else rate, epochs)
     return [

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from s2e.data import LabelledData, check_preparation, corrupt_and_split, fingerprint, loading
 from s2e.engine import Task, Trainer
 from s2e.runs import RunLocation
-from s2e.specs import DataSpec, TrainingSpec
+from s2e.specs import DataSpec, SizedTrainingSpec
 from s2e.workflows.pipeline import check_choices, prepared_task
 
 
@@ -44,7 +44,7 @@ class SharedInputs:
 def load_shared_inputs(
     data: str,
     noises: Sequence[str],
-    training: TrainingSpec,
+    training: SizedTrainingSpec,
     location: RunLocation,
     *,
     seed: int,

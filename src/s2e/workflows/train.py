@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,9 +15,10 @@ from s2e.errors import InvalidInput
 from s2e.methods import Need, method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import TrainOptions
+from s2e.workflows.defaults import longest, sized
 from s2e.workflows.pipeline import audit_records, check_choices, folds_of, prepared_task, train_final, write_early
 from s2e.workflows.progress import SILENT, ProgressListener
-from s2e.workflows.run_files import about_run, result, write_final
+from s2e.workflows.run_files import about_run, result, write_columns, write_final
 
 
 def train(
@@ -24,21 +26,27 @@ def train(
 ) -> Run:
     """Train one method with a given schedule, test it once, write the run."""
     check_preparation(options.dataset, [options.noise])
+    options = replace(options, training=replace(options.training, epochs=_given_epochs(options)))
     check_choices(options.training, options.method, location.execution)
-    schedule, given_transition = _given_schedule(options), _given_transition(options)
+    _schedule(options, longest(options.training).epochs)  # refuses invalid ones before data are loaded
+    given_transition = _given_transition(options)
     session = Session("train", options, location, resume=resume)
+    options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    task = prepared_task(prepared, options.training, options.method, seed=options.seed, location=location)
+    training = sized(options.training, len(prepared.splits.train), options.dataset.data)
+    schedule = _schedule(options, training.epochs)
+    task = prepared_task(prepared, training, options.method, seed=options.seed, location=location)
     transition = None if given_transition is None else check_transition_matrix(given_transition, task.train.classes)
-    network = str(options.training.network)
-    with session.start(about_run(network, prepared)) as run:
+    network = str(training.network)
+    with session.start(about_run(network, prepared), replace(options, training=training)) as run:
+        write_columns(run, prepared, listener)
         content = {"keep_rates": schedule.tolist()}
         folds = folds_of(task, options.folds, options.seed)
         write_early(run, content)
         selected = train_final(
             task,
             [FinalTraining(task.method.name, task.method, schedule, transition=transition, folds=folds)],
-            learning_rate=options.training.learning_rate,
+            learning_rate=training.learning_rate,
             seed=options.seed,
             test=prepared.splits.test,
             listener=listener,
@@ -49,9 +57,15 @@ def train(
         return session.finish(result(prepared, selected, prepared.validation, searched=False), task.device, write)
 
 
-def _given_schedule(options: TrainOptions) -> NDArray[np.float64]:
+def _given_epochs(options: TrainOptions) -> int | None:
+    """Return the given number of epochs, or that of a schedule in a file."""
+    if options.training.epochs is None and options.schedule.endswith(".json"):
+        return len(schedules.parse_schedule(options.schedule))
+    return options.training.epochs
+
+
+def _schedule(options: TrainOptions, epochs: int) -> NDArray[np.float64]:
     """Read the schedule; a method without a keep rate needs none."""
-    epochs = options.training.epochs
     if options.schedule:
         return schedules.parse_schedule(options.schedule, epochs)
     if Need.SCHEDULE in method(options.method).needs:

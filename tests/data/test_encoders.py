@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from s2e.data.table_columns import fit_column
+from s2e.data.encoders import encode_array, fit_array, read_encoder, write_encoder
+from s2e.data.image_encoding import ImageEncoder
+from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.estimator.features import ImageEncoder, NumberEncoder, SparseEncoder, read_encoder, write_encoder
 from s2e.files.fields import Fields
 
 
@@ -26,30 +27,17 @@ def numbers():
 
 
 def test_columns_of_arrays_and_tables_are_encoded_alike(numbers):
-    expected = np.concatenate(
-        [fit_column(str(index), pd.Series(column)).encode(pd.Series(column)) for index, column in enumerate(numbers.T)],
-        axis=1,
-    )  # an indicator follows its column, and only the last column has one
-    np.testing.assert_allclose(NumberEncoder.fit(numbers).encode(numbers), expected, rtol=1e-6)
+    frame = pd.DataFrame(numbers, columns=list("abcd"))
+    expected = TableEncoder.fit(frame).encode(frame)
+    np.testing.assert_array_equal(encode_array(fit_array(numbers), numbers), expected)
 
 
-def test_row_numbers_in_an_array_are_kept(numbers):
-    numbers[:, 1] = np.arange(50)
-    assert np.ptp(NumberEncoder.fit(numbers).encode(numbers)[:, 1]) > 1
-
-
-def test_missing_and_constant_columns_become_zero(numbers):
-    numbers[:, 0], numbers[:, 1] = np.nan, 7.0
-    inputs = NumberEncoder.fit(numbers).encode(numbers)
-    assert inputs.shape == (50, 4 + 2)
-    assert (inputs[:, :2] == 0).all()
-    assert np.isfinite(inputs).all()
-
-
-def test_later_missing_values_become_medians(numbers):
-    later = numbers[1:2].copy()
-    later[0, 1] = np.nan
-    assert NumberEncoder.fit(numbers).encode(later)[0, 1] == 0
+def test_columns_of_an_array_are_identified_by_position(numbers):
+    frame = pd.DataFrame(numbers, columns=list("abcd"))
+    encoder = TableEncoder.fit(frame)
+    np.testing.assert_array_equal(encode_array(encoder, numbers), encoder.encode(frame))
+    with pytest.raises(InvalidInput, match="rows must have 4 columns, as in training, but got 3"):
+        encode_array(encoder, numbers[:, :3])
 
 
 @pytest.fixture
@@ -85,6 +73,7 @@ def test_all_columns_can_be_kept_and_empty_matrices_are_zero(counts):
         ((6, 8), (1, 6, 8)),
         ((6, 8, 3), (3, 6, 8)),
         ((3, 8, 3), (3, 8, 3)),
+        ((8, 8, 2), (8, 8, 2)),
         ((2, 3, 4, 5), (2, 3, 4, 5)),
     ],
 )
@@ -106,14 +95,18 @@ def test_images_of_floats_are_standardised():
     inputs = ImageEncoder.fit(images).encode(images)
     np.testing.assert_allclose([inputs.mean(), inputs.std()], [0, 1], atol=1e-6)
     assert inputs.dtype == np.float32
-    assert (ImageEncoder.fit(np.ones((4, 3, 3))).encode(np.ones((4, 3, 3))) == 0).all()
+    assert (ImageEncoder.fit(np.full((4, 3, 3), 7)).encode(np.full((4, 3, 3), 7)) == 0).all()
+
+
+def test_images_in_the_unit_interval_are_unchanged():
+    images = np.random.default_rng(0).random((4, 6, 6))
+    np.testing.assert_array_equal(ImageEncoder.fit(images).encode(images), images[:, None].astype(np.float32))
 
 
 def test_a_restored_encoder_gives_the_same_inputs(numbers, counts):
     frame = pd.DataFrame({"a": numbers[:, 0], "kind": np.where(numbers[:, 1] > 5, "x", "y")})
     images = numbers[:, None, :3].repeat(3, axis=1)
     for encoder, samples in (
-        (NumberEncoder.fit(numbers), numbers),
         (SparseEncoder.fit(counts, 5, 0), counts),
         (SparseEncoder.fit(counts, None, 0), counts),
         (TableEncoder.fit(frame), frame),
