@@ -47,10 +47,19 @@ def records_of(
     predictions(task, state, train.inputs, out=probabilities[:, : len(train)])
     if unseen is not None:
         predictions(task, state, unseen.inputs, out=probabilities[:, len(train) :])
-    return sums | {
+    known: dict[str, NDArray[Any]] = {}
+    if any(part.reviewed is not None for part in parts):
+        masks = [np.zeros(len(part), dtype=bool) if part.reviewed is None else part.reviewed for part in parts]
+        known["reviewed"] = np.concatenate(masks)
+    true = [part.clean_labels for part in parts if part.clean_labels is not None]
+    if len(true) == len(parts):
+        known["clean_labels"] = np.concatenate(true)
+    return {
+        **sums,
         "rows": np.concatenate([part.rows for part in parts]),
         "labels": np.concatenate([part.labels for part in parts]),
         "probabilities": probabilities,  # (M, N, C)
+        **known,
     }
 
 
@@ -64,12 +73,14 @@ class Evidence:
         kept: (N,) share, in [0, 1], of the times a sample was in a batch that a network was trained on it.
         loss: (S, N) mean cross-entropy of the given label over the networks and the epochs of an interval; NaN where
             the sample was in no batch. Where all are NaN, the probabilities are used for the given label too.
+        reviewed: (N,) bool, given labels that are known to be correct; None for none.
     """
 
     labels: Labels
     probabilities: NDArray[np.floating[Any]]
     kept: Floats
     loss: Floats
+    reviewed: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         problems = self._shape_problems() or self._range_problems()
@@ -83,14 +94,15 @@ class Evidence:
         Args:
             records: `seen`, (S, N) epochs of each interval in which the sample was in a batch; `kept`, (N,) times a
                 network was trained on it; `loss`, (S, N) its losses, summed over the networks and the epochs of an
-                interval; `labels`, (N,); `probabilities`, (M, N, C).
+                interval; `labels`, (N,); `probabilities`, (M, N, C); and `reviewed`, (N,), if some labels were.
         """
         probabilities = records["probabilities"]
         times = len(probabilities) * np.asarray(records["seen"], dtype=np.float64)  # (S, N)
         total = times.sum(axis=0)  # (N,)
         mean = np.divide(records["loss"], times, out=np.full(times.shape, np.nan), where=times > 0)
         share = np.divide(records["kept"], total, out=np.zeros(total.shape), where=total > 0)
-        return cls(np.asarray(records["labels"], dtype=np.int64), probabilities, share, mean)
+        labels = np.asarray(records["labels"], dtype=np.int64)
+        return cls(labels, probabilities, share, mean, records.get("reviewed"))
 
     @property
     def classes(self) -> int:
@@ -109,6 +121,8 @@ class Evidence:
             problems.append(f"`kept` must be ({samples},) like the labels, but got {self.kept.shape}.")
         if self.loss.ndim != 2 or self.loss.shape[1] != samples:
             problems.append(f"`loss` must be (S, {samples}), but got {self.loss.shape}.")
+        if self.reviewed is not None and (self.reviewed.dtype != bool or self.reviewed.shape != (samples,)):
+            problems.append(f"`reviewed` must be ({samples},) booleans, but got {self.reviewed.shape}.")
         return problems
 
     def _range_problems(self) -> list[str]:

@@ -33,6 +33,8 @@ is believed to belong to, and is negligible against real counts.
 those of r and T. Where networks were trained on the labels, it is biased towards overconfidence. For networks as they
 come out of a training this bias costs less than beliefs whose scale is off by a factor, which τ corrects.
 
+The belief of a reviewed label is 1: its quality is 1, it is never an issue, and it counts fully in T.
+
 A label is an issue if it is more likely wrong than correct. The posterior is a probability, so the threshold is 1/2.
 
 There is one exception. Where most samples with the label k are believed to belong to one other class, either most of
@@ -255,6 +257,9 @@ def _belief(evidence: Evidence, rows: slice) -> Floats:
     shares = np.divide(final, rest, out=np.full(final.shape, 1 / (evidence.classes - 1)), where=rest > 0)
     belief = expit(-odds)[:, None] * shares
     belief[each, labels] = expit(odds)
+    if evidence.reviewed is not None:
+        known = evidence.reviewed[rows]
+        belief[known] = labels[known, None] == np.arange(evidence.classes)
     return np.asarray(belief)
 
 

@@ -105,7 +105,11 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
         "loss": ("f", (intervals, samples)),
         "rows": ("i", (samples,)),
         "labels": ("i", (samples,)),
-        **({"ids": ("U", (samples,))} if "ids" in records else {}),
+        **{
+            name: (kind, (samples,))
+            for name, kind in (("ids", "U"), ("reviewed", "b"), ("clean_labels", "i"))
+            if name in records
+        },
     }
     for name, (kinds, shape) in expected.items():
         if name not in records:

@@ -37,6 +37,7 @@ class LabelledData:
         class_names: C names, in the order of the labels.
         clean_labels: (N,) int64, the true labels where they are known (benchmarks), else None.
         rows: (N,) int64, row of each sample in its source.
+        reviewed: (N,) bool, labels that were reviewed and are trusted; None for none.
     """
 
     inputs: Array
@@ -44,6 +45,7 @@ class LabelledData:
     class_names: tuple[str, ...]
     clean_labels: Labels | None = None
     rows: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    reviewed: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.rows.size == 0 and len(self.inputs) > 0:
@@ -77,6 +79,9 @@ class LabelledData:
             elif name != "rows" and n and (labels.min() < 0 or labels.max() >= c):
                 found = f"{labels.min()}..{labels.max()}"
                 problems.append(f"`{name}` must lie in 0..{c - 1} for {c} classes, but got {found}.")
+        if self.reviewed is not None and (self.reviewed.dtype != bool or self.reviewed.shape != (n,)):
+            found = f"{self.reviewed.dtype} of shape {self.reviewed.shape}"
+            problems.append(f"`reviewed` must be a boolean for each of the {n} inputs, but got {found}.")
         return problems
 
     def __len__(self) -> int:
@@ -95,8 +100,14 @@ class LabelledData:
     def take(self, index: Labels) -> LabelledData:
         """Return the samples at these indices."""
         clean = None if self.clean_labels is None else self.clean_labels[index]
+        reviewed = None if self.reviewed is None else self.reviewed[index]
         return replace(
-            self, inputs=self.inputs[index], labels=self.labels[index], clean_labels=clean, rows=self.rows[index]
+            self,
+            inputs=self.inputs[index],
+            labels=self.labels[index],
+            clean_labels=clean,
+            rows=self.rows[index],
+            reviewed=reviewed,
         )
 
     def with_noisy_labels(self, noisy: Labels) -> LabelledData:

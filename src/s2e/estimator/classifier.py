@@ -21,7 +21,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
-from s2e.data import LabelledData, default_share, hold_out
+from s2e.data import LabelledData, default_share
+from s2e.data.reviewed import hold_out_with_reviewed, matched, with_decisions
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
@@ -165,7 +166,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
+    def fit(
+        self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, reviewed: Any = None, **refused: Any
+    ) -> Self:
         """Search a schedule, train the classifier with it, audit the labels.
 
         Args:
@@ -174,9 +177,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             y: (N,) labels of any type, some of them wrong.
             X_val: samples with trusted labels, of the same kind as `X`.
             y_val: their labels.
+            reviewed: correct labels of some samples, which replace those in `y` and are trusted: a dictionary or Series
+                by position in `X`, from 0, or files of decisions, as the page of `s2e report` writes them.
             refused: no other argument is accepted.
         """
         checks.refuse(refused)
+        decisions = checks.decisions(reviewed)
         search = checks.search_spec(self)
         longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
         execution = Execution(self.device, self.executor or LOCAL)
@@ -191,6 +197,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             )
         self._encoder = self._fitted_encoder(samples, derive(seed, "features"))
         data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
+        data = with_decisions(data, matched(decisions, data, None))
         train, valid = self._split(data, X_val, y_val, seed)
         self.batch_size_ = self.batch_size or batch_size_for(len(train))
         self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
@@ -216,7 +223,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         networks = selected.trained.modules(task.network, selected.index)
         self._classifier = Classifier(networks, data.class_names, data.sample_shape)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
-        self._given = labels.astype(np.int64)
+        self._given = data.labels
         self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
         return self
 
@@ -255,7 +262,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if X_val is None:
             self.validation_ = "noisy"
             share = default_share(len(data)) if self.validation_share is None else self.validation_share
-            return hold_out(data, share, np.random.default_rng(derive(seed, "validation")))
+            return hold_out_with_reviewed(data, share, np.random.default_rng(derive(seed, "validation")))
         self.validation_ = "clean"
         inputs = self._inputs(X_val)
         trusted = checks.labels(self, y_val, len(inputs))
