@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from s2e.audit.evidence import Evidence
 from s2e.audit.label_model import LabelAudit, audit
+from s2e.audit.review_order import order_by_doubt
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
 from s2e.runs import Run, all_options, csv_text, read_classifier, read_configuration
@@ -36,6 +37,9 @@ class AuditedRun:
         labels: (N,) the given labels.
         class_names: C names.
         audit: the result of the audit.
+        kept: (N,) share of the times a sample was in a batch that a network was trained on it.
+        reviewed: (N,) bool, labels that were reviewed before the training.
+        true: (N,) the true labels; None if they are unknown.
     """
 
     ids: list[str]
@@ -43,9 +47,17 @@ class AuditedRun:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
     audit: LabelAudit
+    kept: NDArray[np.float64]
+    reviewed: NDArray[np.bool_]
+    true: NDArray[np.int64] | None = None
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """All samples, (N,), the most doubtful label first."""
+        return order_by_doubt(self.audit, self.kept)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each sample, the label of lowest quality first."""
+        """Return one row for each sample, the most doubtful label first."""
         found = self.audit
         return [
             {
@@ -56,7 +68,7 @@ class AuditedRun:
                 "quality": float(found.quality[index]),
                 "issue": "yes" if found.issues[index] else "no",
             }
-            for index in np.argsort(found.quality, kind="stable").tolist()
+            for index in self.order.tolist()
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -80,10 +92,7 @@ def audit_run(run: Run) -> AuditedRun:
         reason = "records of an older version" if records else "no records of a finished search or training"
         raise UnreadableData(f"{str(run.path)!r} holds {reason}, so its labels cannot be audited.")
     _check_records(records, run.path / RECORDS)
-    evidence = Evidence.from_records(records)
-    if all_options(run, read_configuration(run)).get("method") == ForwardCorrection.name:
-        # Its losses are those of the corrected predictions, not of the given labels.
-        evidence = replace(evidence, loss=np.full_like(evidence.loss, np.nan))
+    evidence = evidence_of(records, str(all_options(run, read_configuration(run)).get("method")))
     rows, class_names = records["rows"], read_classifier(run).class_names
     if len(class_names) != evidence.classes:
         raise UnreadableData(
@@ -91,7 +100,17 @@ def audit_run(run: Run) -> AuditedRun:
             f"{len(class_names)}."
         )
     ids = records["ids"].tolist() if "ids" in records else [str(row) for row in rows.tolist()]
-    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence))
+    reviewed = records.get("reviewed", np.zeros(len(rows), dtype=bool))
+    true = records.get("clean_labels")
+    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence), evidence.kept, reviewed, true)
+
+
+def evidence_of(records: Mapping[str, NDArray[Any]], method: str) -> Evidence:
+    """Return the evidence in the records of a training by a method."""
+    evidence = Evidence.from_records(records)
+    if method == ForwardCorrection.name:  # its losses are those of the corrected predictions, not of the given labels
+        return replace(evidence, loss=np.full_like(evidence.loss, np.nan))
+    return evidence
 
 
 def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
@@ -111,6 +130,9 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
             if name in records
         },
     }
+    true = records.get("clean_labels")
+    if true is not None and true.dtype.kind == "i" and true.size and true.max() >= records["probabilities"].shape[-1]:
+        raise UnreadableData(f"{str(path)!r} is damaged: `clean_labels` must be classes, but got {true.max()}.")
     for name, (kinds, shape) in expected.items():
         if name not in records:
             raise UnreadableData(f"{str(path)!r} is damaged: `{name}` is missing.")

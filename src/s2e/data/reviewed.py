@@ -186,8 +186,8 @@ def with_decisions(data: LabelledData, decisions: Mapping[int, Decision]) -> Lab
         decision, given = other[0]
         raise InvalidInput(
             f"{decision.origin} must be about the given label {_shown(given)}, but is about {_shown(decision.given)}"
-            f"{f' (and {len(other) - 1} more are about other labels)' if len(other) > 1 else ''}; is it a file of another "
-            "data set, noise or seed?"
+            f"{f' (and {len(other) - 1} more are about other labels)' if len(other) > 1 else ''}; is it a file of "
+            "another data set, noise or seed?"
         )
     return replace(data, labels=labels, reviewed=reviewed)
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.audit import RECORDS
-from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, fingerprint
+from s2e.audit import RECORDS, audit, evidence_of, write_samples
+from s2e.data import ENCODING, ArrayReader, LabelledData, Prepared, Source, fingerprint
 from s2e.engine import LAST_EPOCHS, SelectedRestart
+from s2e.errors import S2EError
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, write_classifier
-from s2e.specs import AUTO
+from s2e.specs import AUTO, DataSpec
 from s2e.workflows.pipeline import SCHEDULE
 from s2e.workflows.status import Status
 
@@ -36,12 +37,16 @@ def about_run(network: str, prepared: Prepared) -> dict[str, Any]:
 def write_final(
     run: Run,
     network: str,
+    dataset: DataSpec,
     prepared: Prepared,
     selected: Sequence[SelectedRestart],
     records: Mapping[str, NDArray[Any]],
     schedule: Mapping[str, Any],
 ) -> None:
-    """Write the last of the selected restarts as the run's classifier, its schedule, and the curves of all."""
+    """Write the last of the selected restarts as the run's classifier, its schedule, and the curves of all.
+
+    Also written are the original samples of the labels to review.
+    """
     final, source = selected[-1], prepared.source
     train = final.task.train
     write_classifier(run, network_name(network, train), train, final.state, statistics_of(final.task.network))
@@ -54,6 +59,19 @@ def write_final(
         rows = (",".join(map(str, row)) for row in final.transition.tolist())
         run.write_text("transition.csv", "\n".join(rows) + "\n")
     run.write_arrays("curves.npz", {name: array for each in selected for name, array in _curves(each).items()})
+    if source is not None:
+        _write_samples_to_review(run, dataset, source, final.task.method.name, records)
+
+
+def _write_samples_to_review(
+    run: Run, dataset: DataSpec, source: Source, method: str, records: Mapping[str, NDArray[Any]]
+) -> None:
+    try:
+        evidence = evidence_of(records, method)
+    except S2EError:  # of networks that diverged
+        return
+    found, label = audit(evidence), dataset.label
+    write_samples(run, source, dataset.data, label, found, evidence.labels, records["rows"], evidence.kept)
 
 
 def _curves(selected: SelectedRestart) -> dict[str, NDArray[Any]]:

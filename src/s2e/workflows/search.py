@@ -56,7 +56,9 @@ def search(
         }
         rows = result(prepared, outcome.selected, outcome.validation, searched=True)
         schedule = schedule_content(outcome.found)
-        write = partial(write_final, run, network, prepared, outcome.selected, outcome.records, schedule)
+        write = partial(
+            write_final, run, network, options.dataset, prepared, outcome.selected, outcome.records, schedule
+        )
         return session.finish({**rows, "search": searched}, task.device, write)
 
 
