@@ -103,6 +103,7 @@ class LabelAudit:
     Attributes:
         quality: (N,) probability that the given label is correct.
         suggested: (N,) the given label, or, for an issue, the most probable other one.
+        alternative: (N,) the most probable label other than the given one.
         probability: (N,) probability that the suggested label is correct; may be below 1/2 for an issue.
         threshold: labels whose quality is below it are issues.
         issues: (N,) bool, labels that are more likely wrong than correct.
@@ -116,6 +117,7 @@ class LabelAudit:
 
     quality: Floats
     suggested: Labels
+    alternative: Labels
     probability: Floats
     threshold: float
     issues: NDArray[np.bool_]
@@ -147,10 +149,11 @@ def audit(evidence: Evidence, *, temperature: float | None = None) -> LabelAudit
     quality = np.where(excluded, (1 + of_given) / 2, of_given)
     issues = quality < THRESHOLD
     other = np.where(beliefs.is_given, -1.0, posterior).argmax(axis=1)[:, None]  # (N, 1)
-    suggested = np.where(issues, np.take_along_axis(beliefs.candidates, other, axis=1)[:, 0], labels)
+    alternative = np.take_along_axis(beliefs.candidates, other, axis=1)[:, 0]
     return LabelAudit(
         quality=quality,
-        suggested=suggested,
+        suggested=np.where(issues, alternative, labels),
+        alternative=alternative,
         probability=np.where(issues, np.take_along_axis(posterior, other, axis=1)[:, 0], of_given),
         threshold=THRESHOLD,
         issues=issues,

@@ -11,10 +11,11 @@ one and all others:
 
     H_i = −q_i ln q_i − p_i ln p_i − o_i ln o_i,   o_i = 1 − q_i − p_i   (without p_i where no other label is suggested)
 
-Labels confused in the same way are related: a decision on one sample of a group g = (y_i, s_i) also tells about the
-others in it, through the estimated noise matrix and the retrained networks. Fifty decisions on one pair of classes
-therefore tell less than fifty over all pairs with uncertain labels, and a pair that dominates the noise deserves more
-of them than a rare one. With U_g the sum of H_i over a group, the chosen set S maximises
+Labels confused in the same way are related: a decision on one sample of a group g = (y_i, a_i), with a_i the most
+probable label other than the given one, also tells about the others in it, through the estimated noise matrix and the
+retrained networks. Fifty decisions on one pair of classes therefore tell less than fifty over all pairs with uncertain
+labels, and a pair that dominates the noise deserves more of them than a rare one. With U_g the sum of H_i over a group,
+the chosen set S maximises
 
     F(S) = Σ_g U_g ln(1 + Σ_{i ∈ S, i in g} H_i)
 
@@ -60,7 +61,7 @@ def order_by_value(found: LabelAudit, labels: Labels, most: int) -> Labels:
         most: largest number of samples; labels of less than `LEAST_ENTROPY` are never chosen.
     """
     uncertainty = entropy(found)
-    _, group = np.unique(np.stack([labels, found.suggested]), axis=1, return_inverse=True)  # (N,)
+    _, group = np.unique(np.stack([labels, found.alternative]), axis=1, return_inverse=True)  # (N,)
     group = group.reshape(-1)
     total = np.bincount(group, uncertainty)  # (G,)
     by_group = np.lexsort((-uncertainty, group))  # of each group the most uncertain first
