@@ -12,6 +12,7 @@ import base64
 import hashlib
 import io
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ from s2e.data import corrupt_and_split, fingerprint, load, natural_key
 from s2e.errors import S2EError, UnreadableData
 from s2e.runs import Run
 from s2e.specs import DataSpec, assemble
+
+log = logging.getLogger(__name__)
 
 MIN_SHOWN = 12
 """Labels shown even if there are fewer issues, so that labels that are probably correct are shown too."""
@@ -211,11 +214,14 @@ def _ranks(keys: Sequence[Any]) -> NDArray[np.int64]:
 
 def _contents(run: Run, rows: Sequence[int], config: Mapping[str, Any], data_root: Path | None) -> Contents:
     """Return the contents of samples: those stored in the run, or, if some are missing there, those of the data."""
-    stored, problem = Originals(), ""
+    stored = Originals()
     try:
         stored = stored_samples(run)
-        if stored.have(rows):
-            return _shown(stored, rows)
+    except S2EError as error:
+        log.warning("%s", error)
+    if stored.have(rows):
+        return _shown(stored, rows)
+    try:
         return _shown(_loaded(rows, config, data_root), rows)
     except (S2EError, KeyError) as error:
         problem = f"The samples cannot be shown: {error}"
