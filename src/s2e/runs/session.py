@@ -140,7 +140,8 @@ class Session(Generic[Options]):
         """
         name = "/".join([self._study_name, *path])
         settings = {**self._fixed(self.settings), DATA_FINGERPRINT: self._fingerprint}
-        settings.pop("data", None)
+        for path in ("data", "reviewed"):
+            settings.pop(path, None)
         return open_study(self._storage, name, settings, exclusive=self.location.storage is None)
 
     def finish(
