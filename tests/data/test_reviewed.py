@@ -14,7 +14,7 @@ from s2e.data import LabelledData, prepare
 from s2e.data.reviewed import (
     MIN_REVIEWED,
     Decision,
-    hold_out_with_reviewed,
+    hold_out_with_decisions,
     matched,
     read_decisions,
     with_decisions,
@@ -137,19 +137,26 @@ def test_an_id_that_is_not_unique_needs_its_row() -> None:
 
 
 def test_with_enough_decisions_half_of_those_left_in_training_are_held_out() -> None:
-    labels = np.tile([0, 1, 2], 100)
-    samples = replace(data(tuple(labels)), reviewed=np.arange(300) < 3 * MIN_REVIEWED)
-    train, valid = hold_out_with_reviewed(samples, 0.1, np.random.default_rng(0))
-    plain, held = hold_out_with_reviewed(replace(samples, reviewed=None), 0.1, np.random.default_rng(0))
+    samples = data((0, 1, 2) * 100)
+    wrong = {row: Decision(NAMES[(row + 1) % 3], "here", row) for row in range(3 * MIN_REVIEWED)}
+
+    def split(decisions: dict[int, Decision]) -> tuple[LabelledData, LabelledData]:
+        return hold_out_with_decisions(samples, decisions, 0.1, np.random.default_rng(0))
+
+    (train, valid), (plain, held) = split(wrong), split({})
     assert sorted([*train.rows, *valid.rows]) == list(range(300))
     assert set(held.rows) <= set(valid.rows)
     more = set(valid.rows) - set(held.rows)
-    left = [row for row in plain.rows if row < 3 * MIN_REVIEWED]
+    left = [row for row in plain.rows if row in wrong]
     assert more <= set(left)
     assert abs(len(more) - len(left) / 2) <= 1.5
     assert (np.bincount(train.labels[train.reviewed]) > 0).all()
-    few = replace(samples, reviewed=np.arange(300) < 3 * MIN_REVIEWED - 1)
-    assert hold_out_with_reviewed(few, 0.1, np.random.default_rng(0))[1].rows.tolist() == held.rows.tolist()
+    for part in (train, valid):
+        np.testing.assert_array_equal(part.labels[part.reviewed], (part.rows[part.reviewed] + 1) % 3)
+        assert set(part.rows[part.reviewed]) == set(part.rows) & set(wrong)
+    wrong.popitem()
+    few_train, few_valid = split(wrong)
+    assert (few_train.rows.tolist(), few_valid.rows.tolist()) == (plain.rows.tolist(), held.rows.tolist())
 
 
 def test_reviewed_labels_are_in_the_prepared_parts(tmp_path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from s2e.data import loading
 from s2e.data.noise import NoiseSpec, achieved_rate, apply_noise, parse_noise
-from s2e.data.reviewed import hold_out_with_reviewed, matched, read_decisions, with_decisions
-from s2e.data.samples import LabelledData, Source, Splits, default_share
+from s2e.data.reviewed import hold_out_with_decisions, matched, read_decisions, with_decisions
+from s2e.data.samples import LabelledData, Source, Splits, default_share, hold_out
 from s2e.errors import InvalidInput, listed
 from s2e.seeds import derive
 from s2e.specs import AUTO, DATA_HELP, DataSpec
@@ -74,20 +74,19 @@ def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, roo
     given, kind = _given_validation(spec, source, parsed)
     decisions = matched(read_decisions(spec.reviewed), source.train, source.ids)
 
-    def corrupted(data: LabelledData) -> LabelledData:
-        return with_decisions(_corrupt(data, parsed, spec.data, seed, root, draw), decisions)
+    share = default_share(len(source.train)) if spec.validation_share is None else spec.validation_share
+    generator = np.random.default_rng(derive(seed, "split"))
 
-    def hold_out_validation(data: LabelledData) -> tuple[LabelledData, LabelledData]:
-        share = default_share(len(data)) if spec.validation_share is None else spec.validation_share
-        return hold_out_with_reviewed(data, share, np.random.default_rng(derive(seed, "split")))
+    def corrupted(data: LabelledData) -> LabelledData:
+        return _corrupt(data, parsed, spec.data, seed, root, draw)
 
     if given is not None:
-        train, valid = corrupted(source.train), given
+        train, valid = with_decisions(corrupted(source.train), decisions), given
     elif kind == "clean":
-        rest, held = hold_out_validation(source.train)
-        train, valid = corrupted(rest), _with_true_labels(held)
+        rest, held = hold_out(source.train, share, generator)
+        train, valid = with_decisions(corrupted(rest), decisions), _with_true_labels(held)
     else:
-        train, valid = hold_out_validation(corrupted(source.train))
+        train, valid = hold_out_with_decisions(corrupted(source.train), decisions, share, generator)
     return Prepared(Splits(train, valid, source.test), kind, achieved_rate(train))
 
 

@@ -192,22 +192,25 @@ def with_decisions(data: LabelledData, decisions: Mapping[int, Decision]) -> Lab
     return replace(data, labels=labels, reviewed=reviewed)
 
 
-def hold_out_with_reviewed(
-    data: LabelledData, share: float, generator: np.random.Generator
+def hold_out_with_decisions(
+    data: LabelledData, decisions: Mapping[int, Decision], share: float, generator: np.random.Generator
 ) -> tuple[LabelledData, LabelledData]:
-    """Hold out a validation part as `hold_out` does; with enough reviewed labels, it has half of them or more.
+    """Hold out a validation part and apply decisions; with enough of them, it has half of the reviewed labels or more.
 
-    Where every class has `MIN_REVIEWED` of them, every second one that would be trained on is held out too: schedules
+    The samples are split by their given labels, as `hold_out` does, so that decisions do not change the split. Where
+    every class has `MIN_REVIEWED` reviewed labels, every second one that would be trained on is held out too: schedules
     are then compared on trusted labels, among them hard samples. The others are trained on.
     """
+    reviewed = with_decisions(data, decisions)
     train, valid = hold_out(data, share, generator)
-    if data.reviewed is None or np.bincount(data.labels[data.reviewed], minlength=data.classes).min() < MIN_REVIEWED:
+    if reviewed.reviewed is None:
         return train, valid
     held = np.isin(data.rows, valid.rows)
-    for label in range(data.classes):
-        left = np.flatnonzero(data.reviewed & ~held & (data.labels == label))
-        held[left[1::2]] = True
-    return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
+    if np.bincount(reviewed.labels[reviewed.reviewed], minlength=data.classes).min() >= MIN_REVIEWED:
+        for label in range(data.classes):
+            left = np.flatnonzero(reviewed.reviewed & ~held & (reviewed.labels == label))
+            held[left[1::2]] = True
+    return reviewed.take(np.flatnonzero(~held)), reviewed.take(np.flatnonzero(held))
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,7 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.data import LabelledData, default_share
-from s2e.data.reviewed import hold_out_with_reviewed, matched, with_decisions
+from s2e.data.reviewed import Decision, hold_out_with_decisions, matched, with_decisions
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
 from s2e.errors import InvalidInput
@@ -197,8 +197,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             )
         self._encoder = self._fitted_encoder(samples, derive(seed, "features"))
         data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
-        data = with_decisions(data, matched(decisions, data, None))
-        train, valid = self._split(data, X_val, y_val, seed)
+        decided = matched(decisions, data, None)
+        train, valid = self._split(data, decided, X_val, y_val, seed)
         self.batch_size_ = self.batch_size or batch_size_for(len(train))
         self.epochs_ = self.epochs or epochs_for(len(train), self.batch_size_)
         training = self._training(self.epochs_, self.batch_size_)
@@ -223,7 +223,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         networks = selected.trained.modules(task.network, selected.index)
         self._classifier = Classifier(networks, data.class_names, data.sample_shape)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
-        self._given = data.labels
+        self._given = with_decisions(data, decided).labels
         self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
         return self
 
@@ -255,14 +255,17 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             return SparseEncoder.fit(samples, self.sparse_components, seed % 2**32)
         return NumberEncoder.fit(samples) if samples.ndim == 2 else ImageEncoder.fit(samples)
 
-    def _split(self, data: LabelledData, X_val: Any, y_val: Any, seed: int) -> tuple[LabelledData, LabelledData]:
+    def _split(
+        self, data: LabelledData, decided: Mapping[int, Decision], X_val: Any, y_val: Any, seed: int
+    ) -> tuple[LabelledData, LabelledData]:
         """Return training and validation samples: the given ones, or a part held out."""
         if (X_val is None) != (y_val is None):
             raise InvalidInput("`X_val` and `y_val` must be given together, but got only one of them.")
         if X_val is None:
             self.validation_ = "noisy"
             share = default_share(len(data)) if self.validation_share is None else self.validation_share
-            return hold_out_with_reviewed(data, share, np.random.default_rng(derive(seed, "validation")))
+            generator = np.random.default_rng(derive(seed, "validation"))
+            return hold_out_with_decisions(data, decided, share, generator)
         self.validation_ = "clean"
         inputs = self._inputs(X_val)
         trusted = checks.labels(self, y_val, len(inputs))
@@ -270,7 +273,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if len(unknown):
             raise InvalidInput(f"`y_val` must hold classes that are in `y`, but got others: {unknown[:5].tolist()}.")
         codes = np.searchsorted(self.classes_, trusted).astype(np.int64)
-        return data, LabelledData(inputs, codes, data.class_names)
+        return with_decisions(data, decided), LabelledData(inputs, codes, data.class_names)
 
     def _store_audit(self, found: LabelAudit, rows: NDArray[np.int64]) -> None:
         """Store the result of the audit, reordered from the records to the samples."""
