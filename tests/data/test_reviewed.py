@@ -136,6 +136,13 @@ def test_an_id_that_is_not_unique_needs_its_row() -> None:
     assert list(matched([Decision("cat", "here", row=1, id="a")], data(), ids)) == [1]
 
 
+def test_names_that_are_not_utf_8_or_have_line_breaks_are_found(file) -> None:
+    samples = replace(data(), class_names=("cat", "d\udcffg", "a\r\nb"))
+    ids = ("x\udc80", "y\rz", *IDS[2:])
+    text = 'x\\udc80,0,cat,wrong,d\\udcffg\n"y\nz",1,d\\udcffg,wrong,"a\nb"\n'
+    assert reviewed(file(text), ids=ids, samples=samples).labels.tolist()[:2] == [1, 2]
+
+
 def test_with_enough_decisions_half_of_those_left_in_training_are_held_out() -> None:
     samples = data((0, 1, 2) * 100)
     wrong = {row: Decision(NAMES[(row + 1) % 3], "here", row) for row in range(3 * MIN_REVIEWED)}

@@ -133,6 +133,8 @@ def matched(decisions: Sequence[Decision], data: LabelledData, ids: Sequence[str
     if not decisions:
         return {}
     rows = set(data.rows.tolist())
+    names = {_as_written(name): name for name in data.class_names}
+    ids = None if ids is None else [_as_written(each) for each in ids]
     row_of = {} if ids is None else {ids[row]: row for row in rows}
     duplicates = (
         set() if ids is None else {each for each, count in Counter(ids[row] for row in rows).items() if count > 1}
@@ -141,8 +143,9 @@ def matched(decisions: Sequence[Decision], data: LabelledData, ids: Sequence[str
     for decision in decisions:
         row = decision.row
         if ids is not None and decision.id is not None:
-            if row is None or row not in rows or ids[row] != decision.id:
-                row = None if decision.id in duplicates else row_of.get(decision.id)
+            known = _as_written(decision.id)
+            if row is None or row not in rows or ids[row] != known:
+                row = None if known in duplicates else row_of.get(known)
         elif row is None and decision.id is not None and decision.id.isascii() and decision.id.isdecimal():
             row = int(decision.id[:18])
         if row is None or row not in rows:
@@ -151,8 +154,11 @@ def matched(decisions: Sequence[Decision], data: LabelledData, ids: Sequence[str
                 f"{decision.origin} must be about a labelled sample of the data, but there is none {name}; "
                 "is it a file of another data set?"
             )
-        if decision.label not in data.class_names:
+        label = _as_written(decision.label)
+        if label not in names:
             raise InvalidInput(f"{decision.origin}: {unknown_name('label', decision.label, data.class_names, 5)}")
+        given = None if decision.given is None else names.get(_as_written(decision.given), decision.given)
+        decision = replace(decision, label=names[label], given=given)  # noqa: PLW2901
         before = found.setdefault(row, decision)
         if before.label != decision.label:
             raise InvalidInput(
@@ -211,6 +217,11 @@ def hold_out_with_decisions(
             left = np.flatnonzero(reviewed.reviewed & ~held & (reviewed.labels == label))
             held[left[1::2]] = True
     return reviewed.take(np.flatnonzero(~held)), reviewed.take(np.flatnonzero(held))
+
+
+def _as_written(text: str) -> str:
+    """Return a name as files and pages hold it: bytes that are not UTF-8 as \\udcXX, line breaks as \\n."""
+    return text.encode(errors="backslashreplace").decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _shown(value: object) -> str:
