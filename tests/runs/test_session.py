@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,12 @@ def run_once(location: RunLocation, about: dict[str, Any] = SAME_DATA, **changes
 
 
 def test_config_repeats_the_command(location: RunLocation) -> None:
-    options = run_once(location)
+    options = json.loads(json.dumps(flatten(run_once(location))))  # JSON has no tuples
     config = Run.open(location.out).read_json(CONFIG)
-    assert (config["command"], config["options"]) == ("search", flatten(options))
+    assert (config["command"], config["options"]) == ("search", options)
     assert set(config["versions"]) == {"s2e", "python", "torch", "optuna", "numpy"}
     stored, where = stored_options(location.out, "search", NAMES)
-    assert stored == flatten(options)
+    assert stored == options
     assert RunLocation(location.out, **where) == location
 
 

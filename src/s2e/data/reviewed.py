@@ -158,7 +158,7 @@ def matched(decisions: Sequence[Decision], data: LabelledData, ids: Sequence[str
         if label not in names:
             raise InvalidInput(f"{decision.origin}: {unknown_name('label', decision.label, data.class_names, 5)}")
         given = None if decision.given is None else names.get(_as_written(decision.given), decision.given)
-        decision = replace(decision, label=names[label], given=given)  # noqa: PLW2901
+        decision = replace(decision, label=names[label], given=given)
         before = found.setdefault(row, decision)
         if before.label != decision.label:
             raise InvalidInput(
