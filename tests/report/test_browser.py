@@ -282,6 +282,31 @@ def test_a_search_takes_the_downloaded_decisions(opened, tmp_path):
     assert (audited.audit.quality[list(reviewed.values())] == 1).all()
 
 
+def test_a_browser_that_keeps_nothing_says_so_and_can_download(opened, page_of_images):
+    seen = opened(page_of_images)
+    seen.tab.evaluate("() => { Storage.prototype.setItem = () => { throw new DOMException('no'); }; }")
+    seen.tab.locator("[data-how] summary").click()
+    assert not seen.tab.locator("[data-not-kept]").is_visible()
+    seen.tab.locator("li.sample").first.get_by_role("button", name="Right").click()
+    assert seen.tab.locator("[data-not-kept]").is_visible()
+    assert len(decisions(seen.tab)) == 1
+    assert seen.messages == []
+
+
+def test_decisions_that_were_tampered_with_are_ignored(opened, page_of_images):
+    seen = opened(page_of_images)
+    key = "'s2e-review-' + document.querySelector('[data-review]').dataset.review"
+    for stored in (
+        "garbage",
+        "[1]",
+        '{"0": null, "1": {"decision": "evil"}, "2": {"decision": "wrong", "label": "none"}}',
+    ):
+        seen.tab.evaluate(f"stored => localStorage.setItem({key}, stored)", stored)
+        seen.tab.reload()
+        assert status(seen.tab).startswith("0 of ")
+    assert seen.messages == []
+
+
 def test_decisions_fill_the_reliability_table(opened):
     tab = opened(write_page("table.html", runs.table())).tab
     table = tab.locator("[data-reliability]")

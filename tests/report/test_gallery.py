@@ -16,7 +16,7 @@ from PIL import Image
 import report_runs as runs
 from s2e.audit import order_by_value
 from s2e.audit.run_audit import audit_run
-from s2e.report.gallery import MAX_SIDE, MIN_SHOWN, Gallery, gallery, thumbnails
+from s2e.report.gallery import MAX_SIDE, MIN_SHOWN, Cell, Gallery, gallery, thumbnails
 from s2e.runs.directory import Run
 
 
@@ -110,6 +110,21 @@ def test_floats_outside_0_and_1_are_scaled_to_their_range():
 
     assert brightness(0.0, 0.2, 0.4, 0.8) == [0, 51, 102, 204]
     assert brightness(-1.0, 0.0, 1.0, 3.0) == [0, 64, 128, 255]
+
+
+@pytest.mark.parametrize(
+    ("value", "link"),
+    [
+        ("https://example.org/photo/1?a=b&c=d", True),
+        ("http://example.org", True),
+        ("javascript:alert(1)", False),
+        ("https://example.org/ and text", False),
+        ('https://example.org/"onclick="x', False),
+        ("ftp://example.org", False),
+    ],
+)
+def test_only_addresses_of_pages_are_links(value, link):
+    assert Cell("url", value).link == link
 
 
 def moved(path: Path, data: Path) -> Run:

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ MAX_SIDE = 80
 LONG_CELL = 48
 """Characters from which on a cell has a line of its own."""
 
+LINK = re.compile(r"https?://[^\s<>\"'\\^`{|}]+")
 SORT_KEYS = ("quality", "worth", "given", "suggested", "id")
 
 
@@ -52,6 +54,11 @@ class Cell:
     def long(self) -> bool:
         """Whether the cell has a line of its own."""
         return len(self.value) > LONG_CELL
+
+    @property
+    def link(self) -> bool:
+        """Whether the cell is the address of a page, which a reviewer may open."""
+        return LINK.fullmatch(self.value) is not None
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,11 @@ class Gallery:
     def images(self) -> bool:
         """Whether the samples are images."""
         return self.size != (0, 0)
+
+    @property
+    def visible(self) -> bool:
+        """Whether there is something of the samples to look at."""
+        return any(sample.image or sample.cells for sample in self.samples)
 
     @property
     def doubtful(self) -> int:

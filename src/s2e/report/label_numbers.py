@@ -16,6 +16,9 @@ from s2e.audit import AuditedRun
 MAX_CLASSES = 20
 """Maximum number of classes in a table of classes; of more, those with the most errors are shown."""
 
+MAX_LARGE, MAX_HALF, MAX_SHORT = 7, 10, 4
+"""Most classes of a matrix with large cells, most classes on half of the page, longest name over a small column."""
+
 BINS = 10
 """Number of intervals of quality in a reliability diagram."""
 
@@ -35,6 +38,21 @@ class ClassMatrix:
     rows: tuple[tuple[float, ...], ...]
     shares: tuple[tuple[float, ...], ...]
     total: int
+
+    @property
+    def dense(self) -> bool:
+        """Whether the cells are drawn small."""
+        return len(self.names) > MAX_LARGE
+
+    @property
+    def wide(self) -> bool:
+        """Whether the matrix needs the whole width of the page."""
+        return len(self.names) > MAX_HALF
+
+    @property
+    def long(self) -> bool:
+        """Whether the names of small columns are written vertically."""
+        return self.dense and max(map(len, self.names)) > MAX_SHORT
 
 
 @dataclass(frozen=True)
