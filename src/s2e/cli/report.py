@@ -24,7 +24,9 @@ def report(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help=f"The page; {NAME} in the first RUN when not given"),
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Most doubtful labels to show, for each run")] = 60,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Most doubtful labels to show, for each run, beside those worth most to review")
+    ] = 60,
     data_root: Annotated[
         Path | None, typer.Option(help="Directory of the data sets; that of each run when not given")
     ] = None,

@@ -338,6 +338,7 @@ def _render(sections: Sequence[RunSection]) -> str:
     environment.filters |= {"percent": formatting.percent, "count": formatting.count, "listing": formatting.listing}
     environment.globals |= {
         "accuracy": formatting.accuracy,
+        "issues_file": ISSUES,
         "last_epochs": LAST_EPOCHS,
         "min_share": MIN_SHARE,
         "sort_keys": SORT_KEYS,
