@@ -132,6 +132,13 @@ class DataSpec:
     validation_share: float | None = option(
         None, "Share of the training samples to hold out; 0.1, or up to 0.2 of small data, when not given", type=float
     )
+    reviewed: tuple[str, ...] = option(
+        (),
+        "Decisions on labels, as downloaded from the page of s2e report: trusted labels that replace the given ones; "
+        "may be given several times",
+        repeated=True,
+        metavar="FILE",
+    )
 
     def __post_init__(self) -> None:
         raise_all(
@@ -380,7 +387,7 @@ class CompareOptions:
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"methods"})
 
-    dataset: DataSpec = nested(DataSpec)
+    dataset: DataSpec = nested(DataSpec, without=("reviewed",))
     noises: tuple[str, ...] = _noises()
     methods: tuple[str, ...] = option(
         (ALL,), f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD", separated=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_records_are_summed_over_members_and_extended_by_unseen_samples():
         records["probabilities"][:, samples:], predictions(shared, state, unseen.inputs), atol=1e-3
     )
     assert (Evidence.from_records(records).kept[samples:] == 0).all()
+
+
+def test_records_hold_which_labels_are_reviewed_and_the_true_ones():
+    train, unseen = blobs(), blobs(24, seed=1)
+    reviewed = np.arange(len(train)) % 5 == 0
+    shared = task(replace(train, reviewed=reviewed), Coteaching())
+    trained = train_population(shared, [member()])
+    records = records_of(shared, trained, [0], unseen)
+    np.testing.assert_array_equal(records["reviewed"], np.concatenate([reviewed, np.zeros(24, dtype=bool)]))
+    np.testing.assert_array_equal(records["clean_labels"], np.concatenate([train.clean_labels, unseen.clean_labels]))
+    np.testing.assert_array_equal(Evidence.from_records(records).reviewed, records["reviewed"])
+    assert not {"reviewed", "clean_labels"} & set(
+        records_of(task(replace(train, clean_labels=None), Coteaching()), trained, [0])
+    )
 
 
 def test_inconsistent_evidence_is_refused():

@@ -462,3 +462,20 @@ def test_ten_thousand_classes_need_no_matrix_of_classes():
     assert found.transition.shape == (0, 0)
     assert np.isfinite(found.quality).all()
     assert peak < 400e6  # a matrix of classes has 800 MB
+
+
+def test_reviewed_labels_are_correct_and_never_issues():
+    given = random_evidence(samples=200)
+    plain = audit(given)
+    reviewed = np.arange(200) % 3 == 0
+    found = audit(replace(given, reviewed=reviewed))
+    assert plain.issues[reviewed].any()
+    np.testing.assert_array_equal(found.quality[reviewed], 1.0)
+    np.testing.assert_array_equal(found.suggested[reviewed], given.labels[reviewed])
+    assert not found.issues[reviewed].any()
+    assert (found.alternative != given.labels).all()
+
+
+def test_no_reviewed_labels_change_nothing():
+    given = random_evidence()
+    assert_same(audit(given), audit(replace(given, reviewed=np.zeros(len(given.labels), dtype=bool))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,3 +48,12 @@ def test_only_the_validation_labels_of_a_task_change() -> None:
     assert other.evaluate[VALIDATION].inputs is held.inputs
     assert other.train is shared.train
     assert (shared.evaluate[VALIDATION].labels == held.labels).all()
+
+
+def test_reviewed_labels_are_not_relabelled() -> None:
+    shared, held = noisy_task("symmetric:0.5")
+    reviewed = np.arange(len(held)) % 2 == 0  # as if noisy labels had been found right
+    trusted = replace(shared, evaluate={VALIDATION: replace(held, reviewed=reviewed)})
+    labels = relabelled_validation(trusted, learning_rate=1e-2, seed=0)
+    np.testing.assert_array_equal(labels[reviewed], held.labels[reviewed])
+    assert (labels != held.labels)[~reviewed].any()

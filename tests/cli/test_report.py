@@ -16,7 +16,10 @@ def test_the_page_is_written_into_the_first_run_or_to_the_given_file(tmp_path):
     assert " of 90 labels " in summary
     assert last == f"report: {path / 'report.html'}"
     assert s2e("report", str(path), "-o", str(other)).exit_code == 0
-    assert (path / "report.html").read_bytes() == other.read_bytes()
+    own, link = (path / "report.html").read_text(), 'href="label_issues.csv"'
+    assert link in own
+    assert own.replace(link, f'href="{path.name}/label_issues.csv"') == other.read_text()
+    assert len((path / "label_issues.csv").read_text().splitlines()) == 91
 
 
 def test_invalid_runs_and_files_are_refused(tmp_path, monkeypatch):

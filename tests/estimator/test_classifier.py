@@ -95,6 +95,37 @@ def test_given_validation_replaces_the_held_out_part(noisy, quick):
     assert quick.validation_ == "noisy"
 
 
+def test_reviewed_labels_replace_those_of_y_and_are_trusted(noisy, tmp_path):
+    X, given, wrong, y = noisy
+    rows = np.flatnonzero(wrong)[:20]
+    by_position = {int(row): y[row] for row in rows}
+    found = S2EClassifier(**QUICK).fit(X, given, reviewed=by_position)
+    assert (found.label_quality_[rows] == 1).all()
+    assert not set(found.label_issues_) & set(rows)
+    issues = found.find_label_issues()
+    assert (issues["given_label"].to_numpy()[rows] == y[rows]).all()
+    lines = [f"x,{row},{given[row]},wrong,{y[row]}" for row in rows]
+    (tmp_path / "reviewed.csv").write_text("\n".join(["id,row,given_label,decision,label", *lines]) + "\n")
+    for same in (pd.Series(by_position), tmp_path / "reviewed.csv", [str(tmp_path / "reviewed.csv")]):
+        other = S2EClassifier(**QUICK).fit(X, given, reviewed=same)
+        np.testing.assert_array_equal(other.label_quality_, found.label_quality_)
+
+
+@pytest.mark.parametrize(
+    ("reviewed", "message"),
+    [
+        ({0: 7}, "`label` must be one of"),
+        ({10**6: 0}, "there is none '1000000'"),
+        ({"a": 0}, "positions in `reviewed` must be integers"),
+        (3, "`reviewed` must be a dictionary or Series"),
+        ("missing.csv", "does not exist"),
+    ],
+)
+def test_reviewed_labels_that_cannot_be_used_are_refused(noisy, reviewed, message):
+    with pytest.raises(S2EError, match=message):
+        S2EClassifier(**QUICK).fit(noisy[0], noisy[1], reviewed=reviewed)
+
+
 def test_study_and_schedule_are_attributes(classifier):
     assert len(classifier.study_.trials) == 6
     assert classifier.schedule_.shape == (EPOCHS,)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,10 +13,11 @@ import numpy as np
 import pytest
 
 import report_runs as runs
-from s2e.audit.run_audit import audit_run
-from s2e.errors import InvalidInput
+from s2e.audit.run_audit import AuditedRun, audit_run
+from s2e.errors import InvalidInput, UnreadableData
 from s2e.report import build_report
-from s2e.report.page import MAX_CLASSES, noise_matrix
+from s2e.report.label_numbers import MAX_CLASSES, noise_matrix
+from s2e.report.page import repeated_command
 from s2e.report.run_numbers import read_numbers
 from s2e.runs.directory import Run
 
@@ -65,7 +68,7 @@ def test_the_same_runs_give_the_same_page(page_of_all):
 def test_labels_of_a_comparison_are_not_audited():
     page = page_of(runs.comparison())
     assert "its labels cannot be audited" in page
-    assert "data-gallery>" not in page
+    assert '<div class="review"' not in page
 
 
 def test_an_unfinished_run_has_a_page(tmp_path):
@@ -88,6 +91,49 @@ def test_a_selection_that_differs_from_the_best_trial_is_explained():
     (selected,) = (trial.accuracy for trial in search.trials if trial.number == search.selected)
     explained = "lowest expected error under a model of all trials" in page_of(runs.images())
     assert explained == (selected < search.best_so_far[-1])
+
+
+def test_labels_to_review_come_first(page_of_all):
+    page = page_of(runs.images())
+    places = [
+        page.index(f'id="run-1-{name}"') for name in ("review", "labels", "accuracy", "schedule", "search", "about")
+    ]
+    assert places == sorted(places)
+
+
+def test_the_command_with_decisions_repeats_the_run():
+    numbers = read_numbers(Run.open(runs.table()))
+    words = shlex.split(repeated_command(numbers, "my decisions.csv"))
+    assert words[:2] == ["s2e", "search"]
+    assert words[-2:] == ["--reviewed", "my decisions.csv"]
+    assert [words[words.index(flag) + 1] for flag in ("--label", "--id", "--epochs", "--trials")] == [
+        "kind",
+        "name",
+        "4",
+        "12",
+    ]
+    assert "--learning-rate" not in words
+    noisy = shlex.split(repeated_command(read_numbers(Run.open(runs.images())), "d.csv"))
+    assert noisy[noisy.index("--noise") + 1] == "symmetric:0.3"
+
+
+def test_columns_interval_and_message_are_shown_where_the_run_has_them(tmp_path, monkeypatch):
+    path = runs.copy_of(runs.table, tmp_path)
+    assert "Treatment" not in page_of(path)
+    (path / "columns.json").write_text(
+        json.dumps([{"name": runs.MARKUP, "kind": "text", "treatment": "left out", "inputs": 0}])
+    )
+    summary = AuditedRun.summary
+    more = {"noise_rate_interval": [0.12, 0.34], "message": "Audit of <b>90</b> labels."}
+    monkeypatch.setattr(AuditedRun, "summary", lambda self: {**summary(self), **more})
+    page = page_of(path)
+    assert "Treatment" in page
+    assert runs.MARKUP not in page
+    assert "(12.0% to 34.0%)" in page
+    assert "Audit of &lt;b&gt;90&lt;/b&gt; labels." in page
+    (path / "columns.json").write_text('{"name": 1}')
+    with pytest.raises(UnreadableData, match="must be a list of objects"):
+        page_of(path)
 
 
 def test_of_many_classes_the_matrix_shows_those_with_the_most_errors():

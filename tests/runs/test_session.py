@@ -42,7 +42,7 @@ def run_once(location: RunLocation, about: dict[str, Any] = SAME_DATA, **changes
 
 
 def test_config_repeats_the_command(location: RunLocation) -> None:
-    options = run_once(location)
+    options = json.loads(json.dumps(flatten(run_once(location))))  # JSON has no tuples
     config = Run.open(location.out).read_json(CONFIG)
     assert (config["command"], config["options"]) == ("search", json.loads(json.dumps(flatten(options))))
     assert set(config["versions"]) == {"s2e", "python", "torch", "optuna", "numpy"}

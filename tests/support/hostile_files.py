@@ -46,6 +46,7 @@ from s2e.data import load, parse_noise
 from s2e.data.image_encoding import ImageEncoder
 from s2e.data.input_readers import ArrayReader
 from s2e.data.noise import transition_matrix
+from s2e.data.reviewed import read_decisions
 from s2e.engine import Task
 from s2e.engine.checkpoints import DIGEST, digest_of
 from s2e.engine.training import train_population
@@ -218,6 +219,13 @@ def _matrix(suffix: str) -> Callable[[Path], Path]:
 
 def _read_matrix(suffix: str) -> Callable[[Path], object]:
     return lambda folder: transition_matrix(parse_noise(f"asymmetric:{folder / f'matrix{suffix}'}"), 3)
+
+
+def _decisions(folder: Path) -> Path:
+    path = folder / "reviewed.csv"
+    rows = [f'"a, {row}",{row},cat,{"right,cat" if row % 2 else "wrong,dog"}' for row in range(20)]
+    path.write_text("\n".join(["id,row,given_label,decision,label", *rows]) + "\n")
+    return path
 
 
 def _schedule(folder: Path) -> Path:
@@ -404,6 +412,7 @@ DATA = [
     Reader("matrix .npy", _matrix(".npy"), mutated_npy, _read_matrix(".npy")),
     Reader("matrix .json", _matrix(".json"), mutated_json, _read_matrix(".json")),
     Reader("matrix .csv", _matrix(".csv"), mutated_bytes, _read_matrix(".csv")),
+    Reader("decisions", _decisions, mutated_bytes, lambda folder: read_decisions([folder / "reviewed.csv"])),
     Reader("schedule", _schedule, mutated_json, lambda folder: parse_schedule(str(folder / "schedule.json"), 4)),
     Reader("table of schedules", _schedule_table, mutated_npz, _read_schedule_table),
 ]
@@ -429,8 +438,9 @@ RUNS = [
         _report,
         report_runs.images,
         *("config.json", "result.json", "schedule.json", "curves.npz", "dynamics.npz", "model.safetensors", "study.db"),
+        "review.npz",
     ),
-    *_of_run("report", _report, report_runs.table, "config.json", "result.json"),
+    *_of_run("report", _report, report_runs.table, "config.json", "result.json", "review.json"),
     *_of_run("report", _report, report_runs.comparison, "config.json", "result.json", "outcomes.npz", "study.db"),
     *_of_run("audit", _audit, report_runs.images, "config.json", "dynamics.npz", "model.safetensors"),
     *_of_run("predict", _predict("images-to-predict.npz"), report_runs.images, "encoding.json", "model.safetensors"),

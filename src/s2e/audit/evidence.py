@@ -56,15 +56,14 @@ def records_of(
     predictions(task, state, train.inputs, out=probabilities[:, : len(train)])
     if unseen is not None:
         predictions(task, state, unseen.inputs, out=probabilities[:, len(train) :])
-    records = (
-        _annotations(parts)
-        | sums
-        | {
-            "rows": np.concatenate([part.rows for part in parts]),
-            "labels": np.concatenate([part.labels for part in parts]),
-            "probabilities": probabilities,  # (M, N, C)
-        }
-    )
+    records = {
+        **sums,
+        "rows": np.concatenate([part.rows for part in parts]),
+        "labels": np.concatenate([part.labels for part in parts]),
+        "probabilities": probabilities,  # (M, N, C)
+        **_known(parts),
+        **_annotations(parts),
+    }
     if held_out and not trained.curves.diverged[list(held_out)].any():
         records["out_of_fold"] = _out_of_fold(task, trained, held_out, unseen)
     return records
@@ -99,6 +98,18 @@ def _annotations(parts: Sequence[LabelledData]) -> dict[str, NDArray[Any]]:
     return {"annotations": np.concatenate(given)}
 
 
+def _known(parts: Sequence[LabelledData]) -> dict[str, NDArray[Any]]:
+    """Return which labels were reviewed, and the true labels, where some were and where they are known."""
+    known: dict[str, NDArray[Any]] = {}
+    if any(part.reviewed is not None for part in parts):
+        masks = [np.zeros(len(part), dtype=bool) if part.reviewed is None else part.reviewed for part in parts]
+        known["reviewed"] = np.concatenate(masks)
+    true = [part.clean_labels for part in parts if part.clean_labels is not None]
+    if len(true) == len(parts):
+        known["clean_labels"] = np.concatenate(true)
+    return known
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """The input of a label audit.
@@ -111,6 +122,7 @@ class Evidence:
             the sample was in no batch. Where all are NaN, the probabilities are used for the given label too.
         annotations: (L, 3) sample, annotator and label of the labels whose consensus the given labels are, where
             several annotators labelled the samples; else None.
+        reviewed: (N,) bool, given labels that are known to be correct; None for none.
     """
 
     labels: Labels
@@ -118,6 +130,7 @@ class Evidence:
     kept: Floats
     loss: Floats
     annotations: Labels | None = None
+    reviewed: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         problems = self._shape_problems() or self._range_problems()
@@ -133,19 +146,19 @@ class Evidence:
                 network was trained on it; `loss`, (S, N) its losses, summed over the networks and the epochs of an
                 interval; `labels`, (N,); `probabilities`, (M, N, C). With `out_of_fold`, (N, C), probabilities of
                 networks not trained on the sample, only these and the labels are used. `annotations`, (L, 3), where
-                several annotators labelled the samples.
+                several annotators labelled the samples; `reviewed`, (N,), if some labels were.
         """
         labels = np.asarray(records["labels"], dtype=np.int64)
-        annotations = records.get("annotations")
+        annotations, reviewed = records.get("annotations"), records.get("reviewed")
         if "out_of_fold" in records:
             unseen = np.zeros(len(labels)), np.empty((0, len(labels)))
-            return cls(labels, records["out_of_fold"][None], *unseen, annotations)
+            return cls(labels, records["out_of_fold"][None], *unseen, annotations, reviewed)
         probabilities = records["probabilities"]
         times = len(probabilities) * np.asarray(records["seen"], dtype=np.float64)  # (S, N)
         total = times.sum(axis=0)  # (N,)
         mean = np.divide(records["loss"], times, out=np.full(times.shape, np.nan), where=times > 0)
         share = np.divide(records["kept"], total, out=np.zeros(total.shape), where=total > 0)
-        return cls(labels, probabilities, share, mean, annotations)
+        return cls(labels, probabilities, share, mean, annotations, reviewed)
 
     def without_losses(self) -> Evidence:
         """Return the evidence without the losses, for methods whose losses are not those of the given labels."""
@@ -171,6 +184,8 @@ class Evidence:
         given = self.annotations
         if given is not None and (given.ndim != 2 or given.shape[1] != 3 or len(given) == 0):
             problems.append(f"`annotations` must be (L, 3) for at least one label, but got {given.shape}.")
+        if self.reviewed is not None and (self.reviewed.dtype != bool or self.reviewed.shape != (samples,)):
+            problems.append(f"`reviewed` must be ({samples},) booleans, but got {self.reviewed.shape}.")
         return problems
 
     def _range_problems(self) -> list[str]:

@@ -32,6 +32,7 @@ interval s:
     λ_i = mean over s of ln(q_is / (1 − q_is)), q_is = e^(−ℓ_is);   p_iy := 1/(1 + e^(−λ_i));   p_ij ∝ p_ij for j ≠ y_i
 
 These probabilities are less reliable than those of networks that were not trained on the label.
+A reviewed label is known to be correct: its quality is 1, it is never an issue, and it counts fully in T.
 
 Everything follows from one posterior: the quality of a label is r_iy, the suggested label is its largest entry, and a
 label is an issue if another one is more probable. In two cases labels are ranked but none is an issue:
@@ -154,6 +155,7 @@ class LabelAudit:
     Attributes:
         quality: (N,) probability that the given label is correct.
         suggested: (N,) the most probable label; the given one where it is as probable as any other.
+        alternative: (N,) the most probable label other than the given one.
         confidence: (N,) probability that the suggested label is correct.
         threshold: labels whose quality is below it may be issues.
         issues: (N,) bool, labels that are probably wrong: another one is more probable.
@@ -179,6 +181,7 @@ class LabelAudit:
 
     quality: Floats
     suggested: Labels
+    alternative: Labels
     confidence: Floats
     threshold: float
     issues: NDArray[np.bool_]
@@ -208,10 +211,14 @@ def audit(evidence: Evidence) -> LabelAudit:
     if evidence.annotations is not None:  # they replace the given label, which is their consensus
         belief = softmax(candidates.log_belief.astype(np.float64), axis=1)
         posterior, _ = annotated_posterior(belief, candidates.classes, evidence.annotations, evidence.classes)
+    if evidence.reviewed is not None:
+        posterior[evidence.reviewed] = np.arange(posterior.shape[1]) == candidates.given[evidence.reviewed, None]
     quality = posterior[samples, candidates.given]
     best = posterior.argmax(axis=1)
     best = np.where(posterior[samples, best] > quality, best, candidates.given)
     suggested = candidates.classes[samples, best]
+    others = posterior.copy()
+    others[samples, candidates.given] = -1.0
     joint = pairs.counts(posterior)
     doubtful = pairs.is_confused(joint)  # (C,)
     unknown = 1 - state.belief.max(axis=1).astype(np.float64)  # (N,), its mean is U
@@ -230,6 +237,7 @@ def audit(evidence: Evidence) -> LabelAudit:
     return LabelAudit(
         quality=quality,
         suggested=suggested,
+        alternative=candidates.classes[samples, others.argmax(axis=1)],
         confidence=posterior[samples, best],
         threshold=THRESHOLD,
         issues=(suggested != labels) & ~excluded & (not weak),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from s2e.audit.evidence import Evidence
 from s2e.audit.label_issues import summary_of
 from s2e.audit.label_model import LabelAudit, audit
+from s2e.audit.review_order import order_by_doubt
 from s2e.data.annotations import label_agreement
 from s2e.errors import UnreadableData
 from s2e.methods import ForwardCorrection
@@ -38,6 +39,9 @@ class AuditedRun:
         labels: (N,) the given labels.
         class_names: C names.
         audit: the result of the audit.
+        kept: (N,) share of the times a sample was in a batch that a network was trained on it.
+        reviewed: (N,) bool, labels that were reviewed before the training.
+        true: (N,) the true labels; None if they are unknown.
         annotations: (L, 3) sample, annotator and label, where several annotators labelled the samples; else None.
     """
 
@@ -46,10 +50,18 @@ class AuditedRun:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
     audit: LabelAudit
+    kept: NDArray[np.float64]
+    reviewed: NDArray[np.bool_]
+    true: NDArray[np.int64] | None = None
     annotations: NDArray[np.int64] | None = None
 
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """All samples, (N,), the most doubtful label first."""
+        return order_by_doubt(self.audit, self.kept)
+
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each sample, the label of lowest quality first.
+        """Return one row for each sample, the most doubtful label first.
 
         Where several annotators labelled the samples, the given label is their consensus, and a row has the number of
         labels and the share of them that equal it.
@@ -65,7 +77,7 @@ class AuditedRun:
                 "is_label_issue": bool(found.issues[index]),
                 **{name: values[index] for name, values in crowd.items()},
             }
-            for index in np.argsort(found.quality, kind="stable").tolist()
+            for index in self.order.tolist()
         ]
 
     def _agreement(self) -> dict[str, list[Any]]:
@@ -96,9 +108,7 @@ def audit_run(run: Run) -> AuditedRun:
         reason = "records of an older version" if records else "no records of a finished search or training"
         raise UnreadableData(f"{str(run.path)!r} holds {reason}, so its labels cannot be audited.")
     _check_records(records, run.path / RECORDS)
-    evidence = Evidence.from_records(records)
-    if all_options(run, read_configuration(run)).get("method") == ForwardCorrection.name:
-        evidence = evidence.without_losses()  # they are those of the corrected predictions
+    evidence = evidence_of(records, str(all_options(run, read_configuration(run)).get("method")))
     rows, class_names = records["rows"], read_classifier(run).class_names
     if len(class_names) != evidence.classes:
         raise UnreadableData(
@@ -106,7 +116,17 @@ def audit_run(run: Run) -> AuditedRun:
             f"{len(class_names)}."
         )
     ids = records["ids"].tolist() if "ids" in records else [str(row) for row in rows.tolist()]
-    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence), evidence.annotations)
+    reviewed = records.get("reviewed", np.zeros(len(rows), dtype=bool))
+    true, annotations, kept = records.get("clean_labels"), evidence.annotations, evidence.kept
+    return AuditedRun(ids, rows, evidence.labels, class_names, audit(evidence), kept, reviewed, true, annotations)
+
+
+def evidence_of(records: Mapping[str, NDArray[Any]], method: str) -> Evidence:
+    """Return the evidence in the records of a training by a method."""
+    evidence = Evidence.from_records(records)
+    if method == ForwardCorrection.name:  # its losses are those of the corrected predictions, not of the given labels
+        return evidence.without_losses()
+    return evidence
 
 
 def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
@@ -120,10 +140,17 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
         "loss": ("f", (intervals, samples)),
         "rows": ("i", (samples,)),
         "labels": ("i", (samples,)),
-        **({"ids": ("U", (samples,))} if "ids" in records else {}),
+        **{
+            name: (kind, (samples,))
+            for name, kind in (("ids", "U"), ("reviewed", "b"), ("clean_labels", "i"))
+            if name in records
+        },
         **({"out_of_fold": ("f", records["probabilities"].shape[1:])} if "out_of_fold" in records else {}),
         **({"annotations": ("i", (records["annotations"].size // 3, 3))} if "annotations" in records else {}),
     }
+    true = records.get("clean_labels")
+    if true is not None and true.dtype.kind == "i" and true.size and true.max() >= records["probabilities"].shape[-1]:
+        raise UnreadableData(f"{str(path)!r} is damaged: `clean_labels` must be classes, but got {true.max()}.")
     for name, (kinds, shape) in expected.items():
         if name not in records:
             raise UnreadableData(f"{str(path)!r} is damaged: `{name}` is missing.")

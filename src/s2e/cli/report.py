@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from s2e.cli.options import Debug
 from s2e.cli.terminal import reporting, say
+from s2e.errors import RunConflict
 
 NAME = "report.html"
 """File name of the page in a run directory."""
@@ -22,7 +24,9 @@ def report(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help=f"The page; {NAME} in the first RUN when not given"),
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Most doubtful labels to show, for each run")] = 60,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Most doubtful labels to show, for each run, beside those worth most to review")
+    ] = 60,
     data_root: Annotated[
         Path | None, typer.Option(help="Directory of the data sets; that of each run when not given")
     ] = None,
@@ -30,13 +34,17 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about one run or several."""
     with reporting(debug):
+        from s2e.audit import write_audit
         from s2e.report import build_report, write_report
         from s2e.runs import Run
 
         opened = [Run.open(path) for path in runs]
-        page = build_report(opened, data_root=data_root, samples=samples)
         where = out or opened[0].path / NAME
+        page = build_report(opened, data_root=data_root, samples=samples, page=where)
         write_report(page, where)
+        for run, audited in page.audits:  # the page links to their tables
+            with suppress(RunConflict, OSError), run.locked():
+                write_audit(run, audited)
         for summary in page.summaries:
             say(summary)
         say(f"report: {where}")

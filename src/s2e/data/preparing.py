@@ -11,6 +11,7 @@ import numpy as np
 from s2e.data import loading
 from s2e.data.noise import NoiseSpec, achieved_rate, apply_noise, parse_noise
 from s2e.data.npz import load_npz
+from s2e.data.reviewed import hold_out_with_decisions, matched, read_decisions, with_decisions
 from s2e.data.samples import LabelledData, Source, Splits, default_share, hold_out
 from s2e.errors import InvalidInput, listed
 from s2e.seeds import derive
@@ -38,7 +39,7 @@ class Prepared:
 
 
 def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
-    """Raise for an empty data name, invalid noise or a missing validation file, without loading data."""
+    """Raise for an empty data name, invalid noise, or unusable files of validation or decisions; load no data."""
     if not spec.data:
         raise InvalidInput(f"`data` must be given: {DATA_HELP}.")
     if not noises or len({str(parse_noise(noise)) for noise in noises}) < len(noises):
@@ -51,6 +52,7 @@ def check_preparation(spec: DataSpec, noises: Sequence[str]) -> None:
         raise InvalidInput(
             f"`validation` must be {', '.join(VALIDATIONS)} or a file that exists, but got {spec.validation!r}."
         )
+    read_decisions(spec.reviewed)
 
 
 def load_source(spec: DataSpec, root: Path, *, download: bool = True) -> Source:
@@ -79,7 +81,8 @@ def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
 def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, root: Path, *, draw: int = 0) -> Prepared:
     """Corrupt and split loaded data.
 
-    Clean validation is held out before noise is added; noisy validation is held out of the noisy samples.
+    Clean validation is held out before noise is added; noisy validation is held out of the noisy samples. Reviewed
+    labels replace the noisy ones (`reviewed`).
 
     Args:
         source: the data as loaded.
@@ -91,21 +94,21 @@ def corrupt_and_split(source: Source, spec: DataSpec, noise: str, seed: int, roo
     """
     parsed = parse_noise(noise)
     given, kind = _given_validation(spec, source, parsed)
+    decisions = matched(read_decisions(spec.reviewed), source.train, source.ids)
+
+    share = default_share(len(source.train)) if spec.validation_share is None else spec.validation_share
+    generator = np.random.default_rng(derive(seed, "split"))
 
     def corrupted(data: LabelledData) -> LabelledData:
         return _corrupt(data, parsed, spec.data, seed, root, draw)
 
-    def hold_out_validation(data: LabelledData) -> tuple[LabelledData, LabelledData]:
-        share = default_share(len(data)) if spec.validation_share is None else spec.validation_share
-        return hold_out(data, share, np.random.default_rng(derive(seed, "split")))
-
     if given is not None:
-        train, valid = corrupted(source.train), given
+        train, valid = with_decisions(corrupted(source.train), decisions), given
     elif kind == "clean":
-        rest, held = hold_out_validation(source.train)
-        train, valid = corrupted(rest), _with_true_labels(held)
+        rest, held = hold_out(source.train, share, generator)
+        train, valid = with_decisions(corrupted(rest), decisions), _with_true_labels(held)
     else:
-        train, valid = hold_out_validation(corrupted(source.train))
+        train, valid = hold_out_with_decisions(corrupted(source.train), decisions, share, generator)
     return Prepared(Splits(train, valid, source.test), kind, achieved_rate(train))
 
 

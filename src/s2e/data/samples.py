@@ -41,6 +41,7 @@ class LabelledData:
         clean_labels: (N,) int64, the true labels where they are known (benchmarks), else None.
         rows: (N,) int64, row of each sample in its source.
         annotations: labels of several annotators for these samples, whose consensus the labels are; else None.
+        reviewed: (N,) bool, labels that were reviewed and are trusted; None for none.
     """
 
     inputs: Array
@@ -49,6 +50,7 @@ class LabelledData:
     clean_labels: Labels | None = None
     rows: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     annotations: Annotations | None = None
+    reviewed: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.rows.size == 0 and len(self.inputs) > 0:
@@ -82,6 +84,9 @@ class LabelledData:
             elif name != "rows" and n and (labels.min() < 0 or labels.max() >= c):
                 found = f"{labels.min()}..{labels.max()}"
                 problems.append(f"`{name}` must lie in 0..{c - 1} for {c} classes, but got {found}.")
+        if self.reviewed is not None and (self.reviewed.dtype != bool or self.reviewed.shape != (n,)):
+            found = f"{self.reviewed.dtype} of shape {self.reviewed.shape}"
+            problems.append(f"`reviewed` must be a boolean for each of the {n} inputs, but got {found}.")
         return problems
 
     def __len__(self) -> int:
@@ -101,6 +106,7 @@ class LabelledData:
         """Return the samples at these indices."""
         clean = None if self.clean_labels is None else self.clean_labels[index]
         annotations = None if self.annotations is None else self.annotations.take(index)
+        reviewed = None if self.reviewed is None else self.reviewed[index]
         return replace(
             self,
             inputs=self.inputs[index],
@@ -108,6 +114,7 @@ class LabelledData:
             clean_labels=clean,
             rows=self.rows[index],
             annotations=annotations,
+            reviewed=reviewed,
         )
 
     def with_noisy_labels(self, noisy: Labels) -> LabelledData:

@@ -5,7 +5,7 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from os import PathLike
@@ -22,10 +22,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.callbacks import Callback, RunStarted, callbacks_of
-from s2e.data import LabelledData, default_share, hold_out, samples_and_labels
+from s2e.data import LabelledData, default_share, samples_and_labels
 from s2e.data.column_values import value_text
 from s2e.data.encoders import Encoder, column_uses
 from s2e.data.image_encoding import ImageEncoder
+from s2e.data.reviewed import Decision, hold_out_with_decisions, matched, with_decisions
 from s2e.data.samples import ColumnUse
 from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
@@ -230,7 +231,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Fitting
 
-    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, X_val: Any = None, y_val: Any = None, reviewed: Any = None, **refused: Any
+    ) -> Self:
         """Search a schedule, train the classifier with it, audit the labels.
 
         Args:
@@ -245,9 +248,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 trained on, and samples without any label are left out.
             X_val: samples with trusted labels, of the same kind as `X`.
             y_val: their labels.
+            reviewed: correct labels of some samples, which replace those in `y` and are trusted: a dictionary or Series
+                by position in `X`, from 0, or files of decisions, as the page of `s2e report` writes them.
             refused: no other argument is accepted.
         """
         checks.refuse(refused)
+        decisions = checks.decisions(reviewed)
         search, classifier = checks.search_spec(self), checks.classifier_spec(self)
         check_final_estimator(self.final_estimator)
         requested = self._training()
@@ -270,7 +276,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
         if crowd is not None:
             data = replace(data, annotations=crowd.annotations_of(_texts(self.classes_)))
-        train, valid = self._split(data, X_val, y_val, seed)
+        decided = matched(decisions, data, None)
+        train, valid = self._split(data, decided, X_val, y_val, seed)
         training = sized(requested, len(train))
         self.epochs_, self.batch_size_ = training.epochs, training.batch_size
         with (
@@ -310,7 +317,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.annotators_ = None if crowd is None else crowd.annotators
         if crowd is not None:
             self._index = crowd.items if self._index is None else self._index[crowd.items]
-        self._given = labels.astype(np.int64)
+        self._given = with_decisions(data, decided).labels
         evidence, order = Evidence.from_records(outcome.records), np.argsort(outcome.records["rows"])
         with self._threads():
             if self._is_pooled(evidence):
@@ -423,7 +430,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             return SparseEncoder.fit(samples, self.sparse_components, seed % 2**32)
         return ImageEncoder.fit(samples)
 
-    def _split(self, data: LabelledData, X_val: Any, y_val: Any, seed: int) -> tuple[LabelledData, LabelledData]:
+    def _split(
+        self, data: LabelledData, decided: Mapping[int, Decision], X_val: Any, y_val: Any, seed: int
+    ) -> tuple[LabelledData, LabelledData]:
         """Return training and validation samples: the given ones, or a part held out."""
         X_val, y_val = samples_and_labels(X_val, y_val)
         if (X_val is None) != (y_val is None):
@@ -431,7 +440,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if X_val is None:
             self.validation_ = "noisy"
             share = default_share(len(data)) if self.validation_share is None else self.validation_share
-            return hold_out(data, share, np.random.default_rng(derive(seed, "split")))
+            generator = np.random.default_rng(derive(seed, "split"))
+            return hold_out_with_decisions(data, decided, share, generator)
         self.validation_ = "clean"
         inputs = self._inputs(X_val)
         trusted = checks.labels(self, y_val, len(inputs))
@@ -439,7 +449,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if len(unknown):
             raise InvalidInput(f"`y_val` must hold classes that are in `y`, but got others: {unknown[:5].tolist()}.")
         codes = np.searchsorted(self.classes_, trusted).astype(np.int64)
-        return data, LabelledData(inputs, codes, data.class_names)
+        return with_decisions(data, decided), LabelledData(inputs, codes, data.class_names)
 
     def _store_audit(self, found: LabelAudit, back: NDArray[np.int64]) -> None:
         """Store the result of the audit, reordered from the records to the samples by their positions `back`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from s2e.data.aggregation import AggregatedLabels, aggregate, labelled_only
 from s2e.data.annotations import wide as annotations_of_columns
 from s2e.data.encoders import Encoder
 from s2e.data.image_encoding import ImageEncoder
+from s2e.data.reviewed import Decision, read_decisions
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, raise_all, unknown_name
 from s2e.specs import AUTO, SCORES, ClassifierSpec, SearchSpec, count_problem, rate_problem, share_problem
@@ -33,6 +36,28 @@ def refuse(given: dict[str, Any]) -> None:
         )
     if given:
         raise TypeError(f"fit() got an unexpected keyword argument {next(iter(given))!r}")
+
+
+def decisions(reviewed: Any) -> list[Decision]:
+    """Return reviewed labels as decisions: labels by position, one file, or a sequence of files."""
+    if reviewed is None:
+        return []
+    if isinstance(reviewed, (str, PathLike)):
+        return read_decisions([str(reviewed)])
+    if not isinstance(reviewed, (Mapping, pd.Series)):
+        if isinstance(reviewed, (list, tuple)) and all(isinstance(each, (str, PathLike)) for each in reviewed):
+            return read_decisions([str(each) for each in reviewed])
+        raise InvalidInput(
+            "`reviewed` must be a dictionary or Series of labels by position, or files of decisions, but got "
+            f"{type(reviewed).__name__}."
+        )
+    positions = list(reviewed.keys())
+    if wrong := [each for each in positions if not isinstance(each, (int, np.integer)) or each < 0]:
+        raise InvalidInput(f"positions in `reviewed` must be integers of at least 0, but got {wrong[0]!r}.")
+    return [
+        Decision(str(label), f"position {position} of `reviewed`", int(position))
+        for position, label in reviewed.items()
+    ]
 
 
 def search_spec(estimator: Any) -> SearchSpec:

@@ -9,6 +9,7 @@ import numpy as np
 
 from s2e.report.charts import Chart, Dot, Line, LineStyle, dot_swatch, line_styles, line_swatch, svg
 from s2e.report.formatting import listing, percent
+from s2e.report.label_numbers import Reliability
 from s2e.report.run_numbers import Curve, Setting
 from s2e.report.search_history import SearchHistory
 
@@ -164,3 +165,20 @@ def spread_figure(history: SearchHistory) -> Figure | None:
     chart = Chart("Spread of the schedules", description, "generation", (line,))
     rows = [(group.generations, percent(group.spread)) for group in history.groups]
     return _figure(chart, [line], ("generation", "spread"), rows)
+
+
+# The label audit
+
+
+def reliability_figure(known: Reliability) -> Figure:
+    """Draw the share of correct labels against their quality, beside the line on which both are equal."""
+    ends = np.array([0.0, 100.0])
+    equal = Line("equal", LineStyle("--ink-2", (4, 3), 1.0), ends, ends / 100)
+    observed = Line("correct labels", _EMPHASISED, 100 * known.quality, known.correct, dots=True)
+    description = f"Labels in {len(known.counts)} intervals of quality, with the share of them that is correct."
+    chart = Chart("Correct labels by quality", description, "quality (%)", (equal, observed), full_range=True)
+    rows = [
+        (percent(float(quality)), percent(float(correct)), str(count))
+        for quality, correct, count in zip(known.quality, known.correct, known.counts.tolist(), strict=True)
+    ]
+    return _figure(chart, [observed, equal], ("mean quality", "correct", "labels"), rows)

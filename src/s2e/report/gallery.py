@@ -1,7 +1,7 @@
-"""The labels to review first: the most doubtful ones of a run, with their samples.
+"""The labels to review: the most doubtful ones of a run, and those worth most, with their original samples.
 
-The data are loaded again, as the run loaded them. If they are missing or have changed, IDs and labels are shown without
-images and table rows, and a message gives the reason.
+The samples are those that the run has stored, or the data are loaded again, as the run loaded them. If they are missing
+or have changed, IDs and labels are shown without images and table rows, and a message gives the reason.
 
 Letters: n samples shown, C channels, H and W height and width.
 """
@@ -9,7 +9,11 @@ Letters: n samples shown, C channels, H and W height and width.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
+import json
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.audit import AuditedRun
-from s2e.data import Prepared, Source, corrupt_and_split, fingerprint, load_source, natural_key
+from s2e.audit import MOST_VALUABLE, AuditedRun, Originals, order_by_value, read_samples, stored_samples
+from s2e.data import corrupt_and_split, fingerprint, load_source, natural_key
 from s2e.errors import S2EError, UnreadableData
+from s2e.runs import Run
 from s2e.specs import DataSpec, assemble
+
+log = logging.getLogger(__name__)
 
 MIN_SHOWN = 12
 """Labels shown even if there are fewer issues, so that labels that are probably correct are shown too."""
@@ -29,10 +36,29 @@ MIN_SHOWN = 12
 MAX_SIDE = 80
 """Larger side of a thumbnail in pixels; larger images are scaled down."""
 
-MIN_IMAGE_SIDE = 4
-"""Arrays with a shorter side are not shown as images."""
+LONG_CELL = 48
+"""Characters from which on a cell has a line of its own."""
 
-SORT_KEYS = ("quality", "given", "suggested", "id")
+LINK = re.compile(r"https?://[^\s<>\"'\\^`{|}]+")
+SORT_KEYS = ("quality", "worth", "given", "suggested", "id")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table row."""
+
+    name: str
+    value: str
+
+    @property
+    def long(self) -> bool:
+        """Whether the cell has a line of its own."""
+        return len(self.value) > LONG_CELL
+
+    @property
+    def link(self) -> bool:
+        """Whether the cell is the address of a page, which a reviewer may open."""
+        return LINK.fullmatch(self.value) is not None
 
 
 @dataclass(frozen=True)
@@ -41,26 +67,32 @@ class Sample:
 
     Attributes:
         id: ID of the sample.
+        row: its row in the source.
         given: given label.
         suggested: suggested label.
+        alternative: most probable label other than the given one.
         confidence: probability that the suggested label is correct.
         quality: probability that the given label is correct.
         issue: whether the given label is more likely wrong than correct.
+        worth: rank among the labels worth most to review, from 1; None if it is not among them.
         true: true label; None if unknown.
         image: data URL of a thumbnail; "" if there is none.
-        cells: cells of its row in a table.
+        cells: cells of its row in a table, empty ones left out.
         ranks: rank by each of `SORT_KEYS`.
     """
 
     id: str
+    row: int
     given: str
     suggested: str
+    alternative: str
     confidence: float
     quality: float
     issue: bool
+    worth: int | None
     true: str | None
     image: str
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
     ranks: Mapping[str, int]
 
     @property
@@ -71,17 +103,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The most doubtful labels of a run, most doubtful first.
+    """Labels to review of a run, most doubtful first.
 
     Attributes:
         samples: samples shown.
-        columns: names of the cells, if the data are a table.
+        class_names: names of all classes.
+        key: identifies the run and its labels; decisions are kept under it in the browser.
         size: width and height of the images in pixels; (0, 0) if there are none.
         problem: why there are neither images nor table rows; "" if there is no problem.
     """
 
     samples: tuple[Sample, ...]
-    columns: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    key: str = ""
     size: tuple[int, int] = (0, 0)
     problem: str = ""
 
@@ -89,6 +123,21 @@ class Gallery:
     def images(self) -> bool:
         """Whether the samples are images."""
         return self.size != (0, 0)
+
+    @property
+    def visible(self) -> bool:
+        """Whether there is something of the samples to look at."""
+        return any(sample.image or sample.cells for sample in self.samples)
+
+    @property
+    def doubtful(self) -> int:
+        """Number of labels shown that are more likely wrong than correct."""
+        return sum(sample.issue for sample in self.samples)
+
+    @property
+    def valuable(self) -> int:
+        """Number of labels shown that are worth most to review."""
+        return sum(sample.worth is not None for sample in self.samples)
 
     def classes(self, which: str) -> list[str]:
         """Return the classes among the `given` or the `suggested` labels, in order."""
@@ -102,53 +151,66 @@ class Contents:
 
     images: Mapping[int, str] = field(default_factory=dict)
     size: tuple[int, int] = (0, 0)
-    columns: tuple[str, ...] = ()
-    cells: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    true: Mapping[int, str] = field(default_factory=dict)
+    cells: Mapping[int, tuple[Cell, ...]] = field(default_factory=dict)
     problem: str = ""
 
 
-def gallery(audited: AuditedRun, config: Mapping[str, Any], data_root: Path | None, max_samples: int) -> Gallery:
-    """Collect the most doubtful labels with their samples.
+def gallery(
+    run: Run, audited: AuditedRun, config: Mapping[str, Any], data_root: Path | None, max_samples: int
+) -> Gallery:
+    """Collect the most doubtful labels, and those worth most to review, with their samples.
 
     Args:
-        audited: label audit of the run.
-        config: configuration of the run.
+        run: the run.
+        audited: its label audit.
+        config: its configuration.
         data_root: folder of the published data sets; None for the folder that the run used.
-        max_samples: maximum number of labels.
+        max_samples: maximum number of labels of each kind.
     """
-    found = audited.audit
+    found, names = audited.audit, audited.class_names
     shown = min(max_samples, max(int(found.issues.sum()), MIN_SHOWN))
-    chosen = np.argsort(found.quality, kind="stable")[:shown]  # the order of label_issues.csv
+    order = audited.order[~audited.reviewed[audited.order]]  # reviewed labels need no further look
+    worth = {int(index): rank for rank, index in enumerate(order_by_value(found, audited.labels, MOST_VALUABLE))}
+    worth = {index: rank for index, rank in worth.items() if rank < max_samples and not audited.reviewed[index]}
+    chosen = [int(index) for place, index in enumerate(order) if place < shown or int(index) in worth]
     rows = audited.rows[chosen].tolist()
-    try:
-        contents = _contents(rows, config, data_root)
-    except (S2EError, KeyError) as error:
-        contents = Contents(problem=f"The samples cannot be shown: {error}")
-    names = audited.class_names
+    contents = _contents(run, rows, config, data_root)
     ids = [audited.ids[index] for index in chosen]
     ranks = {
-        "quality": np.arange(shown),
+        "quality": np.arange(len(chosen)),
+        "worth": _ranks([worth.get(index, len(worth) + place) for place, index in enumerate(chosen)]),
         "given": _ranks(audited.labels[chosen].tolist()),
         "suggested": _ranks(found.suggested[chosen].tolist()),
         "id": _ranks([natural_key(sample_id) for sample_id in ids]),
     }
     samples = tuple(
         Sample(
-            id=ids[rank],
+            id=ids[place],
+            row=rows[place],
             given=names[audited.labels[index]],
             suggested=names[found.suggested[index]],
+            alternative=names[found.alternative[index]],
             confidence=float(found.confidence[index]),
             quality=float(found.quality[index]),
             issue=bool(found.issues[index]),
-            true=contents.true.get(rows[rank]),
-            image=contents.images.get(rows[rank], ""),
-            cells=contents.cells.get(rows[rank], ()),
-            ranks={key: int(order[rank]) for key, order in ranks.items()},
+            worth=worth[index] + 1 if index in worth else None,
+            true=None if audited.true is None else names[audited.true[index]],
+            image=contents.images.get(rows[place], ""),
+            cells=contents.cells.get(rows[place], ()),
+            ranks={key: int(each[place]) for key, each in ranks.items()},
         )
-        for rank, index in enumerate(chosen.tolist())
+        for place, index in enumerate(chosen)
     )
-    return Gallery(samples, contents.columns, contents.size, contents.problem)
+    return Gallery(samples, names, _key(audited, config), contents.size, contents.problem)
+
+
+def _key(audited: AuditedRun, config: Mapping[str, Any]) -> str:
+    """Return what identifies a run wherever its directory is: its options, its data and its labels."""
+    digest = hashlib.sha256(json.dumps([config["command"], config["options"]], sort_keys=True).encode())
+    digest.update(str(config.get("data_fingerprint")).encode())
+    digest.update(np.ascontiguousarray(audited.rows).data)
+    digest.update(np.ascontiguousarray(audited.labels).data)
+    return digest.hexdigest()[:16]
 
 
 def _ranks(keys: Sequence[Any]) -> NDArray[np.int64]:
@@ -162,7 +224,27 @@ def _ranks(keys: Sequence[Any]) -> NDArray[np.int64]:
 # The data
 
 
-def _contents(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | None) -> Contents:
+def _contents(run: Run, rows: Sequence[int], config: Mapping[str, Any], data_root: Path | None) -> Contents:
+    """Return the contents of samples: those stored in the run, or, if some are missing there, those of the data."""
+    stored = Originals()
+    try:
+        stored = stored_samples(run)
+    except S2EError as error:
+        log.warning("%s", error)
+    if stored.have(rows):
+        return _shown(stored, rows)
+    try:
+        return _shown(_loaded(rows, config, data_root), rows)
+    except (S2EError, KeyError) as error:
+        problem = f"The samples cannot be shown: {error}"
+    known = [row for row in rows if row in stored.inputs or row in stored.cells]
+    if known:
+        problem = f"{problem} {len(known)} of {len(rows)} are shown, which the run has stored."
+    return _shown(stored, known, problem)
+
+
+def _loaded(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | None) -> Originals:
+    """Load the data again; raise if they have changed."""
     options = config["options"]
     spec = assemble(DataSpec, options)
     root = Path(config["data_root"]) if data_root is None else data_root
@@ -170,68 +252,24 @@ def _contents(rows: Sequence[int], config: Mapping[str, Any], data_root: Path | 
     prepared = corrupt_and_split(source, spec, options["noise"], options["seed"], root)
     if fingerprint(prepared.splits.train, prepared.splits.valid) != config["data_fingerprint"]:
         raise UnreadableData(f"{spec.data} has changed since the run was made.")
-    index = {row: index for index, row in enumerate(source.train.rows.tolist())}
-    inputs = source.train.inputs[[index[row] for row in rows]]  # (n, ...)
-    true = _true_labels(prepared)
-    if is_image(source.train.sample_shape):
-        images, size = thumbnails(inputs)
-        return Contents(images=dict(zip(rows, images, strict=True)), size=size, true=true)
-    columns, cells = _table_cells(source, spec, rows)
-    return Contents(columns=columns, cells=cells, true=true)
+    return read_samples(source, spec.data, spec.label, rows)
 
 
-def _true_labels(prepared: Prepared) -> dict[int, str]:
-    """Return the known true labels by row."""
-    parts = [prepared.splits.train]
-    if prepared.validation == "noisy":
-        parts.append(prepared.splits.valid)
-    return {
-        row: part.class_names[label]
-        for part in parts
-        if part.clean_labels is not None
-        for row, label in zip(part.rows.tolist(), part.clean_labels.tolist(), strict=True)
+def _shown(originals: Originals, rows: Sequence[int], problem: str = "") -> Contents:
+    if originals.inputs and rows:
+        images, size = thumbnails(np.stack([originals.inputs[row] for row in rows]))
+        return Contents(dict(zip(rows, images, strict=True)), size, problem=problem)
+    cells = {
+        row: tuple(
+            Cell(name, value) for name, value in zip(originals.columns, originals.cells[row], strict=True) if value
+        )
+        for row in rows
+        if row in originals.cells
     }
-
-
-def _table_cells(
-    source: Source, spec: DataSpec, rows: Sequence[int]
-) -> tuple[tuple[str, ...], dict[int, tuple[str, ...]]]:
-    """Return the names of a table's columns and the cells of these rows; both are empty if the data are no table."""
-    from s2e.data.hub import PREFIX, HubTable, load_hub
-    from s2e.data.table_files import read_table
-    from s2e.data.table_reader import TableReader
-
-    if not isinstance(source.reader, TableReader):
-        return (), {}
-    if spec.data.startswith(PREFIX):
-        loaded = load_hub(spec.data, label=spec.label or None)
-        frame = loaded.train if isinstance(loaded, HubTable) else None
-    else:
-        frame = read_table(spec.data)
-    if frame is None:
-        return (), {}
-    not_inputs = (source.reader.label, source.reader.id_column)
-    frame = frame.drop(columns=[name for name in frame.columns if str(name) in not_inputs])
-    columns = tuple(str(name) for name in frame.columns)
-    return columns, {row: tuple(_cell(value) for value in frame.iloc[row].tolist()) for row in rows}
-
-
-def _cell(value: Any) -> str:
-    """Format a cell as in its file; a missing value is empty."""
-    if value is None or value != value:  # NaN is not equal to itself
-        return ""
-    if isinstance(value, float):
-        return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
-    return str(value)
+    return Contents(cells=cells, problem=problem)
 
 
 # Images
-
-
-def is_image(shape: Sequence[int]) -> bool:
-    """Return whether samples of a shape are images: (H, W), or (C, H, W) with 1, 3 or 4 channels."""
-    channels = shape[0] if len(shape) == 3 else 1
-    return len(shape) in (2, 3) and channels in (1, 3, 4) and min(shape[-2:]) >= MIN_IMAGE_SIDE
 
 
 def thumbnails(inputs: NDArray[Any]) -> tuple[list[str], tuple[int, int]]:

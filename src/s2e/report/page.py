@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePath
+from urllib.parse import quote
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from s2e._version import __version__
-from s2e.audit import AuditedRun, audit_run
+from s2e.audit import ISSUES, AuditedRun, audit_run
 from s2e.engine import LAST_EPOCHS
 from s2e.errors import InvalidInput, S2EError
+from s2e.files.fields import Fields
 from s2e.plots import display_name
 from s2e.report import formatting
 from s2e.report.charts import palette
@@ -25,17 +28,23 @@ from s2e.report.figures import (
     accuracy_figures,
     phase_figures,
     progress_figure,
+    reliability_figure,
     selection_figures,
     spread_figure,
 )
 from s2e.report.gallery import SORT_KEYS, Gallery, gallery
+from s2e.report.label_numbers import Balance, ClassMatrix, balance, confusion, noise_matrix, reliability
 from s2e.report.run_numbers import RunNumbers, Score, read_numbers
 from s2e.report.search_history import SearchHistory
 from s2e.report.summary import summarise_run
 from s2e.runs import Run
+from s2e.specs import SearchOptions, TrainOptions, leaves
 
-MAX_CLASSES = 20
-"""Maximum number of classes in the noise matrix; of more, those with the most errors are shown."""
+COLUMNS = "columns.json"
+"""File of a run that says what became of the columns of a table."""
+
+LONGEST_COUNT = 12
+"""Characters of a number of inputs."""
 
 MIN_SHARE = 0.005
 """Smaller shares, which would be rounded to 0%, leave their cell of the noise matrix empty."""
@@ -79,31 +88,52 @@ class SettingSection:
 
 
 @dataclass(frozen=True)
-class NoiseMatrix:
-    """The part of the estimated noise matrix that is shown.
+class UsedColumn:
+    """A column of a table, what became of it, and its number of inputs."""
 
-    Attributes:
-        names: names of the classes shown, in rows and columns.
-        rows: share of samples of the row's class that have the column's label.
-        total: number of all classes.
-    """
-
-    names: tuple[str, ...]
-    rows: tuple[tuple[float, ...], ...]
-    total: int
+    name: str
+    kind: str
+    treatment: str
+    inputs: str
 
 
 @dataclass(frozen=True)
 class LabelSection:
-    """The label audit of a run, or why there is none."""
+    """The label audit of a run.
+
+    Attributes:
+        issues: number of labels that are more likely wrong than correct.
+        total: number of labels.
+        reviewed: number of labels that were reviewed before the training.
+        noise_rate: estimated share of wrong labels.
+        interval: interval of the noise rate; None if unknown.
+        message: one line about the audit; "" for none.
+        doubtful_classes: classes that the networks have probably not learnt.
+        confusion: labels by given label and estimated class.
+        matrix: the estimated noise matrix.
+        balance: number of samples of each class.
+        reliability: qualities against true labels; None if these are unknown.
+        gallery: labels to review.
+        csv: link to the table of all labels; "" for none.
+        command: command that trains again with the decisions.
+        file: name of the file of decisions.
+    """
 
     issues: int
     total: int
+    reviewed: int
     noise_rate: float
+    interval: tuple[float, float] | None
+    message: str
     doubtful_classes: tuple[str, ...]
-    matrix: NoiseMatrix | None
-    gallery: Gallery | None
-    problem: str = ""
+    confusion: ClassMatrix
+    matrix: ClassMatrix
+    balance: Balance
+    reliability: Figure | None
+    gallery: Gallery
+    csv: str
+    command: str
+    file: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,48 +146,47 @@ class RunSection:
     summaries: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     settings: tuple[SettingSection, ...]
-    labels: LabelSection
+    labels: LabelSection | None
+    problem: str
+    columns: tuple[UsedColumn, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
-    """A page, and the summaries of its runs."""
+    """A page, the summaries of its runs, and the audits of those that have one."""
 
     html: str
     summaries: tuple[str, ...]
+    audits: tuple[tuple[Run, AuditedRun], ...] = ()
 
 
-def build_report(runs: Sequence[Run], *, data_root: Path | None = None, samples: int = 60) -> Report:
+def build_report(
+    runs: Sequence[Run], *, data_root: Path | None = None, samples: int = 60, page: Path | None = None
+) -> Report:
     """Build the page about one run or several; the same runs give the same page.
 
     Args:
         runs: runs, finished or not.
         data_root: folder of the published data sets; None for the folder that each run used.
         samples: maximum number of doubtful labels shown of each run.
+        page: file that the page is written to, for links to files of the runs; None for no links.
     """
     if not runs:
         raise InvalidInput("`runs` must contain at least one run, but got none.")
     if samples < 0:
         raise InvalidInput(f"`samples` must not be negative, but got {samples}.")
-    sections = [_run_section(run, f"run-{number}", data_root, samples) for number, run in enumerate(runs, start=1)]
-    return Report(_render(sections), tuple(summary for section in sections for summary in section.summaries))
+    built = [_run_section(run, f"run-{number}", data_root, samples, page) for number, run in enumerate(runs, start=1)]
+    sections = [section for section, _ in built]
+    audits = tuple((run, audited) for run, (_, audited) in zip(runs, built, strict=True) if audited is not None)
+    return Report(_render(sections), tuple(summary for section in sections for summary in section.summaries), audits)
 
 
-def _run_section(run: Run, anchor: str, data_root: Path | None, samples: int) -> RunSection:
+def _run_section(
+    run: Run, anchor: str, data_root: Path | None, samples: int, page: Path | None
+) -> tuple[RunSection, AuditedRun | None]:
     numbers = read_numbers(run)
     audited, problem = _audited(run, numbers)
-    if audited is None:
-        labels = LabelSection(0, 0, 0.0, (), None, None, problem)
-    else:
-        summary = audited.summary()
-        labels = LabelSection(
-            issues=summary["issues"],
-            total=summary["samples"],
-            noise_rate=summary["noise_rate"],
-            doubtful_classes=tuple(summary["doubtful_classes"]),
-            matrix=noise_matrix(audited),
-            gallery=gallery(audited, numbers.config, data_root, samples),
-        )
+    labels = None if audited is None else _label_section(run, numbers, audited, data_root, samples, page)
     settings = tuple(
         SettingSection(
             title=setting.title,
@@ -172,7 +201,67 @@ def _run_section(run: Run, anchor: str, data_root: Path | None, samples: int) ->
         for setting in numbers.settings
     )
     title = PurePath(str(numbers.options["data"])).name or "data"
-    return RunSection(anchor, title, numbers, summarise_run(numbers, audited), _facts(numbers), settings, labels)
+    summaries = summarise_run(numbers, audited)
+    section = RunSection(
+        anchor, title, numbers, summaries, _facts(numbers), settings, labels, problem, _used_columns(run)
+    )
+    return section, audited
+
+
+def _label_section(
+    run: Run, numbers: RunNumbers, audited: AuditedRun, data_root: Path | None, samples: int, page: Path | None
+) -> LabelSection:
+    summary, known = audited.summary(), reliability(audited)
+    interval = summary.get("noise_rate_interval")
+    file = f"reviewed-{run.path.resolve().name}.csv"
+    return LabelSection(
+        issues=summary["issues"],
+        total=summary["samples"],
+        reviewed=int(audited.reviewed.sum()),
+        noise_rate=summary["noise_rate"],
+        interval=None if interval is None else (float(interval[0]), float(interval[1])),
+        message=summary.get("message") or "",
+        doubtful_classes=tuple(summary["doubtful_classes"]),
+        confusion=confusion(audited),
+        matrix=noise_matrix(audited),
+        balance=balance(audited),
+        reliability=None if known is None else reliability_figure(known),
+        gallery=gallery(run, audited, numbers.config, data_root, samples),
+        csv="" if page is None else quote(os.path.relpath(run.path / ISSUES, page.parent)),
+        command=repeated_command(numbers, file),
+        file=file,
+    )
+
+
+def repeated_command(run: RunNumbers, reviewed: str) -> str:
+    """Return the command that made a run, with a further file of reviewed labels."""
+    kind: type = SearchOptions if run.command == "search" else TrainOptions
+    words = ["s2e", run.command, str(run.options["data"])]
+    for leaf, default in leaves(kind):
+        value = run.options.get(leaf.name, default)
+        flag = leaf.metadata.get("flag", f"--{leaf.name.replace('_', '-')}")
+        if leaf.metadata.get("argument") or leaf.metadata.get("repeated") or value == default:
+            continue
+        words += [f"--no-{leaf.name.replace('_', '-')}"] if value is False else [flag, str(value)]
+    for file in (*run.options["reviewed"], reviewed):
+        words += ["--reviewed", file]
+    return shlex.join(words)
+
+
+def _used_columns(run: Run) -> tuple[UsedColumn, ...]:
+    """Return what became of the columns of a table; none if the run has not written it."""
+    if not (run.path / COLUMNS).exists():
+        return ()
+    rows = Fields({"columns": run.read_json(COLUMNS)}, run.path / COLUMNS).rows("columns")
+    return tuple(
+        UsedColumn(row.text("name"), row.text("kind", ""), row.text("treatment", ""), _inputs(row)) for row in rows
+    )
+
+
+def _inputs(row: Fields) -> str:
+    """Return the number of inputs of a column, which may be given as their names."""
+    value = row.values.get("inputs", "")
+    return str(len(value)) if isinstance(value, list) else str(value)[:LONGEST_COUNT]
 
 
 def _search_section(history: SearchHistory) -> SearchSection:
@@ -197,16 +286,6 @@ def _audited(run: Run, numbers: RunNumbers) -> tuple[AuditedRun | None, str]:
         return audit_run(run), ""
     except S2EError as error:
         return None, f"The labels cannot be audited: {error}"
-
-
-def noise_matrix(audited: AuditedRun) -> NoiseMatrix:
-    """Return the estimated noise matrix, of at most `MAX_CLASSES` classes with the most errors in rows and columns."""
-    transition = audited.audit.transition
-    errors = transition - np.diag(transition.diagonal())
-    most = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MAX_CLASSES]
-    shown = np.sort(most)
-    rows = tuple(tuple(float(share) for share in transition[row, shown]) for row in shown)
-    return NoiseMatrix(tuple(audited.class_names[index] for index in shown), rows, len(transition))
 
 
 def _facts(run: RunNumbers) -> tuple[tuple[str, str], ...]:
@@ -259,12 +338,13 @@ def _render(sections: Sequence[RunSection]) -> str:
     environment.filters |= {"percent": formatting.percent, "count": formatting.count, "listing": formatting.listing}
     environment.globals |= {
         "accuracy": formatting.accuracy,
+        "issues_file": ISSUES,
         "last_epochs": LAST_EPOCHS,
         "min_share": MIN_SHARE,
         "sort_keys": SORT_KEYS,
         "version": __version__,
     }
-    script = _text("gallery.js")
+    script = _text("review.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     methods = dict.fromkeys(score.name for run in sections for setting in run.settings for score in setting.scores)
     return environment.get_template("page.html.j2").render(

@@ -1,22 +1,16 @@
-"""Comma-separated text that a spreadsheet shows and does not execute.
-
-A spreadsheet executes a cell that begins with = + - or @, or with a tab or a line break before one of them. Such a text
-is written with an apostrophe before it, which spreadsheets take as "this is text". Numbers, also negative ones in IDs,
-stay as they are. A text that begins with apostrophes before such a character gets one more, so that `plain_text` can
-undo this for every text.
-"""
+"""Comma-separated text that a spreadsheet shows and does not execute (`s2e.files.csv_cells`)."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-EXECUTED = re.compile(r"'*[=+\-@\t\r\n]")
-"""Beginning of a text that a spreadsheet may execute, or of such a text after an apostrophe."""
+from s2e.files.csv_cells import plain_text, safe_text
+
+__all__ = ["csv_text", "plain_text"]
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -25,11 +19,6 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
         return ""
     names = list(rows[0])
     return "".join(map(_line, [names, *([row[name] for name in names] for row in rows)]))
-
-
-def plain_text(cell: str) -> str:
-    """Return the text of a cell that `csv_text` wrote."""
-    return cell[1:] if cell.startswith("'") and EXECUTED.match(cell) else cell
 
 
 def _line(values: Sequence[Any]) -> str:
@@ -41,10 +30,4 @@ def _line(values: Sequence[Any]) -> str:
 def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return "" if math.isnan(value) else round(float(value), 6)
-    if isinstance(value, str) and EXECUTED.match(value) and not _is_number(value):
-        return f"'{value}"
-    return value  # None is written as an empty cell
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) is not None
+    return safe_text(value) if isinstance(value, str) else value  # None is written as an empty cell

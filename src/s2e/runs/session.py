@@ -141,11 +141,12 @@ class Session(Generic[Options]):
     def study(self, *path: str) -> optuna.Study:
         """Open a study of the run, which must have been begun with the same data and options.
 
-        The data are identified by their fingerprint, not by their path, which may differ on another machine.
+        The data are identified by their fingerprint, not by their paths, which may differ on another machine.
         """
         name = "/".join([self._study_name, *path])
         settings = {**self._fixed(self.settings), DATA_FINGERPRINT: self._fingerprint}
-        settings.pop("data", None)
+        for file in ("data", "reviewed"):
+            settings.pop(file, None)
         return open_study(self._storage, name, settings, exclusive=self.location.storage is None)
 
     def finish(

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from s2e.audit import RECORDS, Evidence, audit, summary_of
-from s2e.data import ENCODING, ArrayReader, ImageEncoder, LabelledData, Prepared, fingerprint
+from s2e.audit import RECORDS, Evidence, audit, evidence_of, summary_of, write_samples
+from s2e.data import ENCODING, ArrayReader, ImageEncoder, LabelledData, Prepared, Source, fingerprint
 from s2e.engine import LAST_EPOCHS, VALIDATION, SelectedRestart, score_of
 from s2e.ensembles import Ensemble, single_member
+from s2e.errors import S2EError
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, csv_text, write_classifier
-from s2e.specs import AUTO
+from s2e.specs import AUTO, DataSpec
 from s2e.workflows.column_table import COLUMNS, columns_content, columns_of, columns_text
 from s2e.workflows.pipeline import SCHEDULE, TEST, PipelineResult
 from s2e.workflows.progress import ProgressListener
@@ -55,13 +56,17 @@ def write_columns(run: Run, prepared: Prepared, listener: ProgressListener) -> N
 def write_final(
     run: Run,
     network: str,
+    dataset: DataSpec,
     prepared: Prepared,
     selected: Sequence[SelectedRestart],
     records: Mapping[str, NDArray[Any]],
     schedule: Mapping[str, Any],
     ensemble: Ensemble | None = None,
 ) -> None:
-    """Write the ensemble, or the last of the selected restarts, as the run's classifier; its schedule; all curves."""
+    """Write the ensemble, or the last of the selected restarts, as the run's classifier; its schedule; all curves.
+
+    Also written are the original samples of the labels to review.
+    """
     final, source = selected[-1], prepared.source
     train = final.task.train
     voting = ensemble or single_member(final.state)
@@ -79,6 +84,19 @@ def write_final(
         rows = (",".join(map(str, row)) for row in final.transition.tolist())
         run.write_text("transition.csv", "\n".join(rows) + "\n")
     run.write_arrays("curves.npz", {name: array for each in selected for name, array in _curves(each).items()})
+    if source is not None:
+        _write_samples_to_review(run, dataset, source, final.task.method.name, records)
+
+
+def _write_samples_to_review(
+    run: Run, dataset: DataSpec, source: Source, method: str, records: Mapping[str, NDArray[Any]]
+) -> None:
+    try:
+        evidence = evidence_of(records, method)
+    except S2EError:  # of networks that diverged
+        return
+    found, label = audit(evidence), dataset.label
+    write_samples(run, source, dataset.data, label, found, evidence.labels, records["rows"], evidence.kept)
 
 
 def _curves(selected: SelectedRestart) -> dict[str, NDArray[Any]]:

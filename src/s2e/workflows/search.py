@@ -69,7 +69,15 @@ def search(
         schedule = schedule_content(outcome.found)
         row = classifier_row(outcome, prepared.splits.test)
         write = partial(
-            write_final, run, network, prepared, outcome.selected, outcome.records, schedule, outcome.ensemble
+            write_final,
+            run,
+            network,
+            options.dataset,
+            prepared,
+            outcome.selected,
+            outcome.records,
+            schedule,
+            outcome.ensemble,
         )
         return session.finish({**rows, "search": searched, "score": score, "classifier": row}, task.device, write)
 

@@ -53,7 +53,7 @@ def train(
             stage="training",
         )
         records = audit_records(selected[-1], prepared.splits.valid if prepared.validation == "noisy" else None)
-        write = partial(write_final, run, network, prepared, selected, records, content)
+        write = partial(write_final, run, network, options.dataset, prepared, selected, records, content)
         return session.finish(result(prepared, selected, prepared.validation, searched=False), task.device, write)
 
 
