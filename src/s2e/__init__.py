@@ -1,6 +1,14 @@
 """s2e: train good classifiers on wrong labels, without knowing how many are wrong."""
 
+import os
+import sys
+
 from s2e._version import __version__
+
+if "torch" not in sys.modules:  # OpenMP reads this when torch is imported
+    # Threads that wait for each other sleep. Otherwise they occupy their cores while they wait, and on a busy machine
+    # an operation that several threads share takes many times as long. Results do not depend on it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 TYPE_CHECKING = False  # that of typing, which takes longer to import than all else that `s2e --help` needs at first
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
@@ -31,9 +32,28 @@ from s2e.methods import Method
 from s2e.networks import Factory
 from s2e.schedules import Space, check_schedule
 from s2e.seeds import derive
-from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, SearchSpec, TrainingSpec, seed_problem
+from s2e.specs import (
+    AUTO,
+    LOCAL,
+    NO_AUGMENTATION,
+    Execution,
+    GenerationSize,
+    SearchSpec,
+    TrainingSpec,
+    seed_problem,
+    to_seconds,
+)
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
-from s2e.workflows import Callbacks, Status, build_task, check_choices, find_schedules, plan_for
+from s2e.workflows import (
+    Callbacks,
+    SearchTime,
+    Status,
+    build_task,
+    check_choices,
+    find_schedule_in_time,
+    plan_for,
+    population_times,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +65,8 @@ class SearchResult:
         validation_accuracy: of the trial with this schedule, mean over the last ten epochs.
         study: all trials, an Optuna study.
         generation_size: K, points trained at once; the chosen one where "auto" was given.
-        status: whether the search ran to its end, was stopped by `on_generation`, or had members that diverged.
+        status: whether the search ran to its end, was stopped by `on_generation` or `time_budget`, or had members that
+            diverged.
         message: one line about the outcome.
     """
 
@@ -88,6 +109,7 @@ def search(
     sampler: str | BaseSampler = "curve",
     trials: int | None = None,
     generation_size: GenerationSize = 6,
+    time_budget: float | str | None = None,
     epochs: int = 200,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
@@ -120,6 +142,8 @@ def search(
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at
             most a fifth of the trials where these are given; on a CPU, where every member costs its full time, 6. A
             stored study that is resumed keeps its K.
+        time_budget: seconds, or a text such as "90s", "2m" or "1h", after which the search has ended: no generation
+            begins that could not finish. A time too short for one is refused after a short measurement.
         epochs: T, epochs of every training.
         batch_size: B, samples in a batch.
         learning_rate: learning rate, which `plan` changes by epoch.
@@ -139,9 +163,11 @@ def search(
         study_name: its name there.
         on_generation: called after every generation; return True to stop the search.
     """
+    began = time.monotonic()
     raise_all([seed_problem(seed)])
     training = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
-    spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
+    budget = to_seconds("time_budget", time_budget)
+    spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name), budget)
     execution = Execution(device, executor or LOCAL)
     check_choices(training, method, execution, spec)
     data = as_labelled_data(train)
@@ -166,9 +192,14 @@ def search(
     }
     study = open_study(storage, study_name, settings)
     listener = Callbacks(on_generation=on_generation)
-    (found,), _ = find_schedules(task, [Search(search_plan, study)], listener=listener)
+    search_time = None
+    if budget is not None:
+        search_time = SearchTime(population_times(task, search_plan), task.device, budget=budget, began=began)
+        if not study.trials:
+            search_time.check(epochs)
+    found, _, late = find_schedule_in_time(task, Search(search_plan, study), search_time, listener=listener)
     diverged = diverged_trials(study)
-    status = Status.of(stopped=listener.stopped, diverged=diverged > 0)
+    status = Status.of(stopped=listener.stopped or late, diverged=diverged > 0)
     message = (
         f"{status.value}: {len(study.trials)} trials, {diverged} of them diverged; best validation accuracy "
         f"{found.validation_accuracy:.2%} with trial {found.trial}"

@@ -82,6 +82,28 @@ def _integer_or_text(text: str) -> int | str:
         return text
 
 
+def to_seconds(name: str, value: float | str | None) -> float | None:
+    """Return the seconds of a number, or of a text such as "90s", "2m", "1h30m" or "none"; None for None."""
+    if value is None or value == "none":
+        return None
+    number = r"(\d{1,9}(?:\.\d{1,3})?)"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s?)?", str(value).strip().replace(" ", ""))
+    hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0, 0.0)
+    total = 3600 * hours + 60 * minutes + seconds
+    if isinstance(value, bool) or not total > 0:
+        raise InvalidInput(f"`{name}` must be a time such as 90s, 2m or 1h, but got {value!r}.")
+    return total
+
+
+def short_time(seconds: float) -> str:
+    """Return a time as `to_seconds` reads it, rounded to seconds: "90s", "2m", "1h30m"."""
+    whole = max(1, round(seconds))
+    if whole < 60 or (whole < 120 and whole % 60):
+        return f"{whole}s"
+    parts = (whole // 3600, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")
+    return "".join(f"{count}{unit}" for count, unit in parts if count)
+
+
 # ------------------------------------------------------------------------------------------------- specifications
 
 
@@ -182,12 +204,21 @@ class SearchSpec:
         metavar="INTEGER|auto",
         parse=_integer_or_text,
     )
+    time_budget: float | None = option(
+        None,
+        "Time for the whole command, such as 90s, 2m or 1h: the search ends early enough for the final training; none "
+        "for any time",
+        type=float,
+        metavar="TIME",
+        parse=partial(to_seconds, "time_budget"),
+    )
 
     def __post_init__(self) -> None:
         raise_all(
             [
                 count_problem("trials", self.trials, None),
                 count_problem("generation_size", self.generation_size, AUTO),
+                None if self.time_budget is None else rate_problem("time_budget", self.time_budget),
             ]
         )
 
@@ -246,7 +277,7 @@ def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
 class SearchOptions:
     """`s2e search`: the search of a schedule and the final training with it."""
 
-    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "baselines", "restarts"})
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "time_budget", "baselines", "restarts"})
 
     dataset: DataSpec = nested(DataSpec)
     noise: str = option("none", NOISE_HELP)
@@ -296,7 +327,7 @@ class CompareOptions:
         type=float,
     )
     training: TrainingSpec = nested(TrainingSpec)
-    search: SearchSpec = nested(SearchSpec)
+    search: SearchSpec = nested(SearchSpec, without=("time_budget",))
     seed: int = _seed()
 
     def __post_init__(self) -> None:
@@ -352,7 +383,7 @@ class SamplersOptions:
     random_trials: int = option(300, "Full trainings of random search")
     validation_share: float | None = option(None, _SHARE, type=float)
     training: TrainingSpec = nested(TrainingSpec, epochs=40)
-    search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler",))
+    search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler", "time_budget"))
     jobs: int | None = option(None, "Processes that search on a table; one for each core when not given", type=int)
     seed: int = _seed()
 

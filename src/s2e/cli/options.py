@@ -85,8 +85,7 @@ def parameter(field: Field[Any], default: Any, panel: str | None) -> inspect.Par
     elif about.get("separated"):
         kind, default = str, ",".join(default)
     elif "parse" in about:
-        kind = str
-        default = str(default)
+        kind, default = (str, str(default)) if default is not None else (Optional[str], None)  # noqa: UP045
     elif default is None:
         kind = Optional[kind]  # noqa: UP045
     given = {

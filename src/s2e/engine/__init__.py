@@ -4,6 +4,7 @@ from s2e.engine.augmentation import Augmentation, augmentation_of, channel_stati
 from s2e.engine.checkpoints import Checkpoints
 from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
 from s2e.engine.devices import resolve_device, resolve_devices
+from s2e.engine.epoch_timing import epoch_seconds
 from s2e.engine.inference import Classifier, predictions
 from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
@@ -40,6 +41,7 @@ __all__ = [
     "check_plan",
     "check_precision",
     "check_task",
+    "epoch_seconds",
     "optimizer_of",
     "plan_of",
     "predictions",

@@ -5,8 +5,10 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +35,24 @@ from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, TrainingSpec
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet_optuna
-from s2e.workflows import SILENT, build_task, check_choices, plan_for, search_and_train
+from s2e.workflows import (
+    ARGUMENTS,
+    SILENT,
+    Status,
+    build_task,
+    check_choices,
+    plan_for,
+    search_and_train,
+    time_of_search,
+)
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from sklearn.utils import Tags
     from typing_extensions import Self
+
+PARAMETERS = replace(ARGUMENTS, trials="`n_trials={}`")
+"""How messages write the parameters that shorten `fit`."""
 
 
 class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -74,6 +88,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             cmaes or hyperband; or any `optuna.samplers.BaseSampler`.
         generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
             take little longer than 6, at most a fifth of `n_trials`.
+        time_budget: seconds, or a text such as "90s", "2m" or "1h", for the whole of `fit`: the search ends early enough
+            for the final training. A time too short for one generation is refused after a short measurement.
         restarts: seeds of the final training, of which validation selects one.
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
@@ -93,6 +109,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             with the relabelled samples.
         validation_: "clean" with `X_val`, else "noisy".
         study_: all trials, an Optuna study; a loaded classifier has none.
+        status_: "complete", "stopped early" by `time_budget`, or "some members diverged"; a loaded classifier has none.
         label_quality_: (N,) probability that the given label is correct.
         suggested_labels_: (N,) the given label, or the most probable other one where it is probably wrong.
         label_issues_: indices of the labels that are probably wrong, the least probable first.
@@ -124,6 +141,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         space: str | Space = "s2e",
         sampler: str | BaseSampler = "curve",
         generation_size: GenerationSize = 6,
+        time_budget: float | str | None = None,
         restarts: int = 3,
         validation_share: float | None = None,
         sparse_components: int | None = 256,
@@ -146,6 +164,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.space = space
         self.sampler = sampler
         self.generation_size = generation_size
+        self.time_budget = time_budget
         self.restarts = restarts
         self.validation_share = validation_share
         self.sparse_components = sparse_components
@@ -176,6 +195,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             y_val: their labels.
             refused: no other argument is accepted.
         """
+        began = time.monotonic()
         checks.refuse(refused)
         search = checks.search_spec(self)
         longest = self._training(self.epochs or MOST_EPOCHS, self.batch_size or 1)
@@ -207,10 +227,17 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             )
             plan = plan_for(task, search, training, seed, generations=DEFAULT_GENERATIONS_OF_SHORT_SEARCHES)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
-            outcome = search_and_train(
-                task, plan, self.study_, validation=self.validation_, restarts=self.restarts, listener=listener
-            )
+            final: dict[str, Any] = {"validation": self.validation_, "restarts": self.restarts}
+            search_time = None
+            if search.time_budget is not None or self.verbose:
+                search_time = time_of_search(
+                    task, plan, **final, budget=search.time_budget, began=began, advice=PARAMETERS
+                )
+                search_time.check(self.epochs_)
+            outcome = search_and_train(task, plan, self.study_, **final, search_time=search_time, listener=listener)
         selected = outcome.selected[-1]
+        diverged = bool(selected.trained.curves.diverged[selected.index])
+        self.status_ = Status.of(stopped=outcome.stopped, diverged=diverged).value
         self.schedule_ = outcome.found.schedule
         self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
         networks = selected.trained.modules(task.network, selected.index)

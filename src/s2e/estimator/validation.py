@@ -16,7 +16,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, raise_all
 from s2e.estimator.features import Encoder, ImageEncoder
-from s2e.specs import AUTO, SearchSpec, count_problem, rate_problem, share_problem
+from s2e.specs import AUTO, SearchSpec, count_problem, rate_problem, share_problem, to_seconds
 from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, SIZES
 
 
@@ -48,9 +48,10 @@ def search_spec(estimator: Any) -> SearchSpec:
         share_problem("validation_share", estimator.validation_share),
     )
     raise_all(problems)
+    budget = to_seconds("time_budget", estimator.time_budget)
     if size != AUTO:  # no generation needs more points than there are trials
         size = min(size, DEFAULT_GENERATIONS_OF_SHORT_SEARCHES * SIZES[0] if trials is None else trials)
-    return SearchSpec(estimator.space, estimator.sampler, trials, size)
+    return SearchSpec(estimator.space, estimator.sampler, trials, size, budget)
 
 
 def samples(estimator: Any, X: Any, *, encoder: Encoder | None = None) -> Any:

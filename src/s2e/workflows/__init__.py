@@ -3,30 +3,45 @@
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
-from s2e.workflows.pipeline import TEST, build_task, check_choices, find_schedules, plan_for, search_and_train
+from s2e.workflows.pipeline import (
+    TEST,
+    build_task,
+    check_choices,
+    find_schedule_in_time,
+    find_schedules,
+    plan_for,
+    search_and_train,
+    time_of_search,
+)
 from s2e.workflows.progress import SILENT, Callbacks, ProgressListener
 from s2e.workflows.run_files import network_name
 from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
 from s2e.workflows.status import Status
+from s2e.workflows.time_budget import ARGUMENTS, SearchTime, population_times
 
 __all__ = [
+    "ARGUMENTS",
     "SILENT",
     "TEST",
     "Callbacks",
     "FinishedTrainings",
     "Outcome",
     "ProgressListener",
+    "SearchTime",
     "SharedInputs",
     "Status",
     "bands",
     "build_task",
     "check_choices",
+    "find_schedule_in_time",
     "find_schedules",
     "keep_rate_curves",
     "load_shared_inputs",
     "network_name",
     "plan_for",
+    "population_times",
     "result_rows",
     "search_and_train",
     "summarise",
+    "time_of_search",
 ]

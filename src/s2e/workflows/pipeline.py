@@ -41,6 +41,7 @@ from s2e.methods import Method, Need
 from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
+from s2e.samplers import complete_trials
 from s2e.seeds import derive
 from s2e.specs import Execution, SearchSpec, TrainingSpec
 from s2e.studies import (
@@ -48,6 +49,7 @@ from s2e.studies import (
     BestTrial,
     Search,
     SearchPlan,
+    best_trial,
     choose_generation_size,
     epochs_left,
     plan_search,
@@ -55,6 +57,7 @@ from s2e.studies import (
     search_schedules,
 )
 from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.workflows.time_budget import Advice, SearchTime, population_times
 
 TEST = "test"
 """Name under which a final training evaluates the test part."""
@@ -214,6 +217,35 @@ def find_schedules(
     return found, task
 
 
+def find_schedule_in_time(
+    task: Task,
+    search: Search,
+    search_time: SearchTime | None,
+    *,
+    relabel: bool = False,
+    run: Run | None = None,
+    listener: ProgressListener = SILENT,
+    stage: str = "search",
+) -> tuple[BestTrial, Task, bool]:
+    """Search one schedule, say how long it will take, and end in time; otherwise as `find_schedules`.
+
+    Returns:
+        The best trial, the task with the validation labels it was scored on, and whether the time ended the search.
+    """
+    if search_time is None:
+        (found,), task = find_schedules(task, [search], relabel=relabel, run=run, listener=listener, stage=stage)
+        return found, task, False
+    generations = epochs_left([search], task.epochs) // task.epochs
+    if (line := search_time.line(search.plan, generations)) is not None:
+        listener.note(line)
+    limited = search_time.limited(listener)
+    if generations and complete_trials(search.study) and not limited.has_time:  # resumed, to train the final classifier
+        task = _relabelled(task, search.plan, run, listener) if relabel else task
+        return best_trial(search.study, search.plan.space, task.epochs), task, True
+    (found,), task = find_schedules(task, [search], relabel=relabel, run=run, listener=limited, stage=stage)
+    return found, task, limited.stopped
+
+
 def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: ProgressListener) -> Task:
     """Relabel the validation part, or read the labels that an earlier session stored."""
     stored = {} if run is None else run.read_arrays(RELABELLED)
@@ -278,12 +310,41 @@ class PipelineResult:
         selected: the restart of each final training that validation selected; the searched schedule's is the last.
         records: records of that one, for a label audit.
         validation: "clean", "noisy" or "relabelled".
+        stopped: whether the search ended before its last trial, to keep a time budget.
     """
 
     found: BestTrial
     selected: list[SelectedRestart]
     records: dict[str, NDArray[Any]]
     validation: str
+    stopped: bool = False
+
+
+def time_of_search(
+    task: Task,
+    plan: SearchPlan,
+    *,
+    validation: str,
+    restarts: int,
+    budget: float | None,
+    began: float,
+    advice: Advice,
+    relabel: bool = True,
+    baselines: Sequence[FinalTraining] = (),
+    test: LabelledData | None = None,
+) -> SearchTime:
+    """Measure how long `search_and_train` will take with these arguments.
+
+    Args:
+        budget: seconds that it may take; None for any time.
+        began: when the command began, by `time.monotonic`.
+        advice: how the caller writes arguments.
+    """
+    searched = FinalTraining(SEARCHED, task.method, schedules.constant(1.0, task.epochs), restarts)
+    times = population_times(
+        task, plan, relabel=relabel and validation == "noisy", trainings=[*baselines, searched], test=test
+    )
+    return SearchTime(times, task.device, budget=budget, began=began, advice=advice)
 
 
 def search_and_train(
@@ -297,6 +358,7 @@ def search_and_train(
     baselines: Sequence[FinalTraining] = (),
     test: LabelledData | None = None,
     run: Run | None = None,
+    search_time: SearchTime | None = None,
     listener: ProgressListener = SILENT,
     stage: str = "search",
 ) -> PipelineResult:
@@ -312,13 +374,14 @@ def search_and_train(
         baselines: other final trainings, in the same population.
         test: test part of the final trainings.
         run: stores new validation labels and the schedule as soon as they are found; None to write nothing.
+        search_time: expected and available time, from `time_of_search`; None for any time, without a line about it.
         listener: receives the progress.
         stage: name of the search in the progress.
     """
     noisy = task.evaluate[VALIDATION] if validation == "noisy" else None
     relabel = relabel and validation == "noisy"
-    (found,), task = find_schedules(
-        task, [Search(plan, study)], relabel=relabel, run=run, listener=listener, stage=stage
+    found, task, stopped = find_schedule_in_time(
+        task, Search(plan, study), search_time, relabel=relabel, run=run, listener=listener, stage=stage
     )
     if run is not None:
         write_early(run, schedule_content(found))
@@ -332,4 +395,4 @@ def search_and_train(
         listener=listener,
     )
     records = audit_records(selected[-1], noisy)
-    return PipelineResult(found, selected, records, "relabelled" if relabel else validation)
+    return PipelineResult(found, selected, records, "relabelled" if relabel else validation, stopped)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from s2e import schedules
 from s2e.data import Prepared, check_preparation, prepare
@@ -11,9 +13,17 @@ from s2e.engine import FinalTraining
 from s2e.methods import method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
-from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
+from s2e.workflows.pipeline import (
+    check_choices,
+    plan_for,
+    prepared_task,
+    schedule_content,
+    search_and_train,
+    time_of_search,
+)
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
+from s2e.workflows.time_budget import OPTIONS
 
 ASSUMED_NOISE_RATE = 0.2
 """Noise rate of the Co-teaching baseline where the true one is unknown."""
@@ -23,6 +33,7 @@ def search(
     options: SearchOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
 ) -> Run:
     """Search a schedule, train the final classifier with it, test it once, write the run."""
+    began = time.monotonic()
     check_preparation(options.dataset, [options.noise])
     check_choices(options.training, options.method, location.execution, options.search)
     session = Session("search", options, location, resume=resume)
@@ -33,28 +44,37 @@ def search(
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
     sized = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
     network = str(options.training.network)
+    final: dict[str, Any] = {
+        "validation": prepared.validation,
+        "restarts": options.restarts,
+        "relabel": options.relabel,
+        "baselines": _baselines(prepared, options) if options.baselines else (),
+        "test": prepared.splits.test,
+    }
+    budget = options.search.time_budget
+    search_time = time_of_search(task, plan, **final, budget=budget, began=began, advice=OPTIONS)
+    if not session.resumed:
+        search_time.check(task.epochs)
     with session.start(about_run(network, prepared), replace(options, search=sized)) as run:
         study = session.study()
         outcome = search_and_train(
             task,
             plan,
             study,
-            validation=prepared.validation,
-            restarts=options.restarts,
-            relabel=options.relabel,
-            baselines=_baselines(prepared, options) if options.baselines else (),
-            test=prepared.splits.test,
+            **final,
             run=run,
+            search_time=search_time,
             listener=listener,
             stage=stage,
         )
         searched = {
             "trials": len(study.trials),
+            "planned_trials": plan.trials,
             "generation_size": plan.generation_size,
             "best_trial": outcome.found.trial,
             "validation_accuracy": outcome.found.validation_accuracy,
         }
-        rows = result(prepared, outcome.selected, outcome.validation, searched=True)
+        rows = result(prepared, outcome.selected, outcome.validation, searched=True, stopped=outcome.stopped)
         schedule = schedule_content(outcome.found)
         write = partial(write_final, run, network, prepared, outcome.selected, outcome.records, schedule)
         return session.finish({**rows, "search": searched}, task.device, write)
