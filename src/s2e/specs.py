@@ -59,7 +59,7 @@ def option(default: Any, help_text: str, **cli: Any) -> Any:
         help_text: its meaning; also the help on the command line.
         cli: how the command line reads it, where that does not follow from the default: `flag` (its name there),
             `metavar`, `type`, `parse` (a function of the text), `argument` (positional), `minimum`, `separated`
-            (comma-separated values) and `repeated` (may be given several times).
+            (comma-separated values), `repeated` (may be given several times) and `panel` (its group in the help).
     """
     return field(default=default, metadata={"help": help_text, **cli})
 
@@ -266,11 +266,13 @@ class Execution:
 
 
 def _seed() -> Any:
-    return option(0, "Seed of everything that is drawn at random", minimum=0)
+    return option(0, "Seed of everything that is drawn at random", minimum=0, panel="Training")
 
 
 def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
-    return option(default, f"{NOISE_HELP}; may be given several times{otherwise}", flag="--noise", repeated=True)
+    return option(
+        default, f"{NOISE_HELP}; may be given several times{otherwise}", flag="--noise", repeated=True, panel="Data"
+    )
 
 
 @dataclass(frozen=True)
@@ -280,13 +282,15 @@ class SearchOptions:
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "time_budget", "baselines", "restarts"})
 
     dataset: DataSpec = nested(DataSpec)
-    noise: str = option("none", NOISE_HELP)
-    method: str = option("coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}")
+    noise: str = option("none", NOISE_HELP, panel="Data")
+    method: str = option(
+        "coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}", panel="Training"
+    )
     training: TrainingSpec = nested(TrainingSpec)
     search: SearchSpec = nested(SearchSpec)
-    baselines: bool = option(True, "Also train Standard and Co-teaching on the same data")
-    restarts: int = option(3, "Seeds of the final training, of which validation selects one")
-    relabel: bool = option(True, "Relabel a noisy validation part before schedules are compared on it")
+    baselines: bool = option(True, "Also train Standard and Co-teaching on the same data", panel="Training")
+    restarts: int = option(3, "Seeds of the final training, of which validation selects one", panel="Training")
+    relabel: bool = option(True, "Relabel a noisy validation part before schedules are compared on it", panel="Search")
     seed: int = _seed()
 
     def __post_init__(self) -> None:
@@ -298,11 +302,16 @@ class TrainOptions:
     """`s2e train`: one training with a given schedule."""
 
     dataset: DataSpec = nested(DataSpec)
-    noise: str = option("none", NOISE_HELP)
-    method: str = option("coteaching", f"Method: {_one_of(METHODS)}")
-    schedule: str = option("", "Keep rates: constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")
+    noise: str = option("none", NOISE_HELP, panel="Data")
+    method: str = option("coteaching", f"Method: {_one_of(METHODS)}", panel="Training")
+    schedule: str = option(
+        "", "Keep rates: constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run", panel="Training"
+    )
     transition: str = option(
-        "", "For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given"
+        "",
+        "For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given",
+        metavar="FILE",
+        panel="Training",
     )
     training: TrainingSpec = nested(TrainingSpec)
     seed: int = _seed()
@@ -317,14 +326,20 @@ class CompareOptions:
     dataset: DataSpec = nested(DataSpec)
     noises: tuple[str, ...] = _noises()
     methods: tuple[str, ...] = option(
-        (ALL,), f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD", separated=True
+        (ALL,),
+        f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD",
+        separated=True,
+        panel="Training",
     )
-    seeds: int = option(5, "Trainings of each method, with different initial weights and different noise")
+    seeds: int = option(
+        5, "Trainings of each method, with different initial weights and different noise", panel="Training"
+    )
     noise_rate: float | None = option(
         None,
         "Noise rate given to the methods that need one; when not given, the true share of wrong labels where it is "
         "known",
         type=float,
+        panel="Training",
     )
     training: TrainingSpec = nested(TrainingSpec)
     search: SearchSpec = nested(SearchSpec, without=("time_budget",))

@@ -137,7 +137,10 @@ def _seeds(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _caption(result: Mapping[str, Any]) -> str:
-    searched = f", {result['search']['trials']} schedules searched" if "search" in result else ""
+    searched = ""
+    if "search" in result:
+        trials, planned = result["search"]["trials"], result["search"].get("planned_trials", 0)
+        searched = f", {trials}{f' of {planned}' if trials < planned else ''} schedules searched"
     return f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
 
 

@@ -120,15 +120,27 @@ def say(text: str) -> None:
     typer.echo(printable(text))
 
 
-def show(run: Run, tables: Callable[[Mapping[str, Any]], list[Table]], *, as_json: bool) -> None:
-    """Print the result of a run, as JSON or as tables."""
+def show(
+    run: Run,
+    tables: Callable[[Mapping[str, Any]], list[Table]],
+    next_commands: Callable[[Run, Mapping[str, Any]], list[str]],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print the result of a run as JSON, or as tables, the path of the run and what to do next; or only the path."""
     result = run.read_json("result.json")
     if as_json:
         typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
         return
+    if quiet:
+        say(str(run.path))
+        return
     for table in tables(result):
         out.print(table)
     say(f"run: {run.path}")
+    for line in next_commands(run, result):
+        say(line)
 
 
 def check_output(option: str, path: Path) -> None:

@@ -6,20 +6,21 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from s2e.cli.next_commands import commands_after_comparison, commands_after_training, no_commands
 from s2e.cli.options import RUNNING, signature, values
 from s2e.cli.terminal import err, quieten_optuna, reporting, resumable, show
 from s2e.errors import InvalidInput
 from s2e.interrupts import cleaned_up_by
 from s2e.specs import RAY, CompareOptions, SearchOptions, TrainOptions, assemble, to_bytes
 
-RESUMABLE = ("device", "executor", "ray_address", "memory", "data_root", "out", "resume", "as_json", "debug")
+RESUMABLE = ("device", "executor", "ray_address", "memory", "data_root", "out", "resume", "as_json", "quiet", "debug")
 """Options of a command whose run can be resumed."""
 
 LONGEST_NAME = 40
@@ -34,6 +35,7 @@ def workflow_command(
     *,
     running: tuple[str, ...] = (*RESUMABLE, "storage", "study_name"),
     tables: str = "s2e.cli.tables:run_tables",
+    next_commands: Callable[[Any, Mapping[str, Any]], list[str]] = no_commands,
 ) -> Callable[..., None]:
     """Return a command that runs a workflow: its options are the fields of a dataclass, nested ones included.
 
@@ -44,6 +46,7 @@ def workflow_command(
         about: help text of the command.
         running: names of the options in `RUNNING` that it has.
         tables: the function that makes tables of the result, in the same form.
+        next_commands: returns lines about what to do next, from the run and its result.
     """
     ordered = tuple(name for name in RUNNING if name in running)
 
@@ -52,7 +55,7 @@ def workflow_command(
             if "resume" in running:
                 resumable(command, directory)
             from s2e.runs import Run, RunLocation, stored_options
-            from s2e.workflows.progress import progress
+            from s2e.workflows.progress import SILENT, progress
 
             quieten_optuna()
             context, resume = given["context"], given.get("resume", False)
@@ -68,11 +71,11 @@ def workflow_command(
                     location["ray_address"] = None  # of a session that used Ray
             made: Any = assemble(options, chosen)
             memory = to_bytes("memory", given["memory"])
-            with progress(err) as listener:
+            with nullcontext(SILENT) if given["quiet"] else progress(err) as listener:
                 resuming = {"resume": resume} if "resume" in running else {}
                 own: dict[str, Any] = {"memory": memory, "study_name": given.get("study_name")}
                 run = _imported(workflow)(made, RunLocation(directory, **location, **own), listener, **resuming)
-            show(run, _imported(tables), as_json=given["as_json"])
+            show(run, _imported(tables), next_commands, as_json=given["as_json"], quiet=given["quiet"])
 
     run_command.__name__ = command.split()[-1]
     run_command.__doc__ = about
@@ -146,6 +149,7 @@ search = workflow_command(
     SearchOptions,
     "s2e.workflows.search:search",
     "Search a schedule, train the final classifier with it, test it once.",
+    next_commands=commands_after_training,
 )
 train = workflow_command(
     "train",
@@ -153,6 +157,7 @@ train = workflow_command(
     "s2e.workflows.train:train",
     "Train one method with a given schedule, test it once.",
     running=RESUMABLE,
+    next_commands=commands_after_training,
 )
 compare = workflow_command(
     "compare",
@@ -160,4 +165,5 @@ compare = workflow_command(
     "s2e.workflows.compare:compare",
     "Train several methods from several seeds on the same noisy data, and write tables and figures.",
     tables="s2e.cli.tables:comparison_tables",
+    next_commands=commands_after_comparison,
 )

@@ -88,8 +88,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             cmaes or hyperband; or any `optuna.samplers.BaseSampler`.
         generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
             take little longer than 6, at most a fifth of `n_trials`.
-        time_budget: seconds, or a text such as "90s", "2m" or "1h", for the whole of `fit`: the search ends early enough
-            for the final training. A time too short for one generation is refused after a short measurement.
+        time_budget: seconds, or a text such as "90s", "2m" or "1h", for the whole of `fit`: the search ends early
+            enough for the final training. A time too short for one generation is refused after a short measurement.
         restarts: seeds of the final training, of which validation selects one.
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
