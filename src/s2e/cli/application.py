@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from s2e.cli.help_text import format_options
+from s2e.cli.help_text import format_commands, format_options
 from s2e.cli.terminal import reporting
 from s2e.cli.usage_errors import one_line_usage_errors
 from s2e.errors import unknown_name
@@ -46,7 +46,7 @@ class Group(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options and the commands."""
         format_options(self.get_params(ctx), ctx, formatter)
-        self.format_commands(ctx, formatter)
+        format_commands([(name, self.commands[name]) for name in self.list_commands(ctx)], formatter)
 
 
 def application(name: str, about: str, metavar: str, **settings: Any) -> typer.Typer:

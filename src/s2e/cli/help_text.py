@@ -31,15 +31,26 @@ def format_options(parameters: list[Any], context: Any, formatter: Any) -> None:
         record = parameter.get_help_record(context)
         if record is None:
             continue
-        is_argument = parameter.param_type_name == "argument"
-        group = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or OTHER
-        sections.setdefault(group, []).append((parameter, record))
+        if parameter.param_type_name == "argument":
+            name, description = record
+            sections["Arguments"].append((parameter, (name.split()[0], description)))  # without its type
+        else:
+            sections.setdefault(getattr(parameter, "rich_help_panel", None) or OTHER, []).append((parameter, record))
     only_others = not any(sections[group] for group in GROUPS)
+    if not only_others and [parameter.name for parameter, _ in sections[OTHER]] == ["help"]:
+        sections[OUTPUT] += sections.pop(OTHER)
     for title, entries in sections.items():
         if entries:
             ordered = [record for _, record in sorted(entries, key=lambda entry: _rank(entry[0]))]
             with formatter.section("Options" if only_others and title == OTHER else title):
                 formatter.write_dl(ordered, col_max=WIDEST_NAME)
+
+
+def format_commands(commands: list[tuple[str, Any]], formatter: Any) -> None:
+    """Write the names of commands with the first sentences of their help."""
+    rows = [(name, (command.help or "").partition("\n\n")[0].replace("\n", " ")) for name, command in commands]
+    with formatter.section("Commands"):
+        formatter.write_dl(rows, col_max=WIDEST_NAME)
 
 
 def _rank(parameter: Any) -> int:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from s2e.cli.options import Debug
+from s2e.cli.help_text import DATA, OUTPUT
+from s2e.cli.options import Debug, Quiet
 from s2e.cli.terminal import reporting, say
 
 NAME = "report.html"
@@ -20,12 +21,29 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help=f"The page; {NAME} in the first RUN when not given"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help=f"The page; {NAME} in the first RUN when not given",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Most doubtful labels to show, for each run")] = 60,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="INTEGER", help="Most doubtful labels to show, for each run", rich_help_panel=OUTPUT
+        ),
+    ] = 60,
     data_root: Annotated[
-        Path | None, typer.Option(help="Directory of the data sets; that of each run when not given")
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Directory of the data sets; that of each run when not given",
+            rich_help_panel=DATA,
+        ),
     ] = None,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Write one self-contained HTML page about one run or several."""
@@ -37,6 +55,9 @@ def report(
         page = build_report(opened, data_root=data_root, samples=samples)
         where = out or opened[0].path / NAME
         write_report(page, where)
+        if quiet:
+            say(str(where))
+            return
         for summary in page.summaries:
             say(summary)
         say(f"report: {where}")

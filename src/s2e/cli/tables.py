@@ -8,7 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from s2e.cli.terminal import class_title
 from s2e.engine import LAST_EPOCHS
+from s2e.errors import counted
 from s2e.plots import display_name, noise_title
 
 FIGURE_WIDTH = len("100.00 ± 10.00")
@@ -87,10 +89,11 @@ def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapp
 def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], shown: int) -> list[Table]:
     """The most doubtful labels of a run, and the most frequent wrong labels."""
     issues = [row for row in rows if row["issue"] == "yes"]
-    found = f"{summary['issues']} of {summary['samples']} labels are probably wrong"
+    are = "is" if summary["issues"] == 1 else "are"
+    found = f"{summary['issues']} of {counted(summary['samples'], 'label')} {are} probably wrong"
     estimated = f"{found}; estimated share of wrong labels {_percent(summary['noise_rate'])}"
     if summary["doubtful_classes"]:
-        names = ", ".join(summary["doubtful_classes"])
+        names = ", ".join(map(class_title, summary["doubtful_classes"]))
         estimated += f"\nprobably not learnt by the networks, so their labels are not audited: {names}"
     doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
     for column in ("row", "given", "suggested"):
@@ -140,7 +143,8 @@ def _caption(result: Mapping[str, Any]) -> str:
     searched = ""
     if "search" in result:
         trials, planned = result["search"]["trials"], result["search"].get("planned_trials", 0)
-        searched = f", {trials}{f' of {planned}' if trials < planned else ''} schedules searched"
+        of_planned = f"{trials} of " if trials < planned else ""
+        searched = f", {of_planned}{counted(max(trials, planned), 'schedule')} searched"
     return f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"
 
 

@@ -149,14 +149,33 @@ def check_output(option: str, path: Path) -> None:
         raise InvalidInput(f"`{option}` must be a file in an existing directory, but got {str(path)!r}.")
 
 
-def write_output(option: str, path: Path, text: str) -> None:
-    """Write the file that an option names; after an error, an old file is unchanged."""
+def check_table_output(option: str, path: Path) -> str:
+    """Refuse a file that no table can be written to, before any work; return its ending."""
+    from s2e.runs import table_suffix
+
+    suffix = table_suffix(option, path)
+    if str(path) != "-":
+        check_output(option, path)
+    return suffix
+
+
+def write_output(option: str, path: Path, content: str | bytes) -> None:
+    """Write the file that an option names, or standard output for "-"; after an error, an old file is unchanged."""
+    encoded = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    if str(path) == "-":
+        typer.echo(encoded, nl=False)
+        return
     try:
-        replace_output(path, text.encode(errors="backslashreplace"))  # file names may not be UTF-8
+        replace_output(path, encoded)  # file names may not be UTF-8
     except OSError as problem:
         raise InvalidInput(
             f"`{option}` must be a writable file, but {str(path)!r} is not: {problem.strerror}."
         ) from None
+
+
+def class_title(name: str) -> str:
+    """Return the name of a class for a message; a number is written as in "class 3"."""
+    return f"class {name}" if name.replace(".", "", 1).lstrip("-").isdigit() else printable(name)
 
 
 def quieten_optuna() -> None:

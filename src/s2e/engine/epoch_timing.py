@@ -40,7 +40,7 @@ def epoch_seconds(task: Task, members: Sequence[Member], *, min_seconds: float =
         min_seconds: duration of the timed epochs from which no longer measurement follows.
     """
     all_steps = max(1, len(task.train) // task.batch_size)
-    steps = 1
+    steps = min(all_steps, -(-task.train.classes // task.batch_size))
     while True:
         shortened, own = _shortened(task, members, steps, steps / all_steps)
         timer = _EpochTimer()
@@ -51,11 +51,15 @@ def epoch_seconds(task: Task, members: Sequence[Member], *, min_seconds: float =
 
 
 def _shortened(task: Task, members: Sequence[Member], steps: int, share: float) -> tuple[Task, list[Member]]:
-    """Return the task with the first batches of its epochs and the same share of its evaluation, and its members."""
-    rows = np.arange(min(len(task.train), steps * task.batch_size))
+    """Return the task with the first batches of its epochs and the same share of its evaluation, and its members.
+
+    The labels are replaced, because each class must have a sample; the time does not depend on them.
+    """
+    rows = np.arange(len(task.train) if share == 1 else steps * task.batch_size)
+    first = task.train.take(rows)
     shortened = replace(
         task,
-        train=task.train.take(rows),
+        train=replace(first, labels=rows % first.classes, clean_labels=None),
         evaluate={name: _first(data, share) for name, data in task.evaluate.items()},
         epochs=EPOCHS,
         plan=Constant(),
@@ -67,7 +71,7 @@ def _shortened(task: Task, members: Sequence[Member], steps: int, share: float) 
         replace(
             member,
             schedule=np.ones(EPOCHS),
-            labels=None if member.labels is None else member.labels[rows],
+            labels=None,
             transition=np.eye(task.train.classes),
         )
         for member in members

@@ -19,12 +19,17 @@ EXECUTED = re.compile(r"'*[=+\-@\t\r\n]")
 """Beginning of a text that a spreadsheet may execute, or of such a text after an apostrophe."""
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as comma-separated text with a header; numbers have six decimals, missing values are empty."""
+def csv_text(rows: Sequence[Mapping[str, Any]], *, decimals: int | None = 6) -> str:
+    """Return rows as comma-separated text with a header; missing values are empty.
+
+    Args:
+        rows: values by column.
+        decimals: of numbers; None to write them as they are.
+    """
     if not rows:
         return ""
     names = list(rows[0])
-    return "".join(map(_line, [names, *([row[name] for name in names] for row in rows)]))
+    return "".join(_line(line, decimals) for line in [names, *([row[name] for name in names] for row in rows)])
 
 
 def plain_text(cell: str) -> str:
@@ -32,15 +37,17 @@ def plain_text(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and EXECUTED.match(cell) else cell
 
 
-def _line(values: Sequence[Any]) -> str:
+def _line(values: Sequence[Any], decimals: int | None) -> str:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\r\n").writerow(map(_cell, values))  # then cells with \r are quoted too
+    csv.writer(text, lineterminator="\r\n").writerow(
+        _cell(value, decimals) for value in values
+    )  # then cells with \r are quoted too
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, decimals: int | None) -> Any:
     if isinstance(value, float):
-        return "" if math.isnan(value) else round(float(value), 6)
+        return "" if math.isnan(value) else float(value) if decimals is None else round(float(value), decimals)
     if isinstance(value, str) and EXECUTED.match(value) and not _is_number(value):
         return f"'{value}"
     return value  # None is written as an empty cell
