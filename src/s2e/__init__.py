@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from s2e.api import SearchResult, TrainResult, search, train
     from s2e.data import LabelledData
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
-    from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
+    from s2e.errors import (
+        InvalidInput,
+        InvalidType,
+        RunConflict,
+        S2EError,
+        S2EWarning,
+        TrainingDiverged,
+        UnreadableData,
+    )
     from s2e.estimator import S2EClassifier
     from s2e.methods import Batch, Method, Need, Objective
     from s2e.schedules import Space
     from s2e.studies import GenerationFinished
-    from s2e.workflows import Status
+    from s2e.workflows import LoadedRun, Status, load
 
 __all__ = [
     "Augmentation",
@@ -34,6 +42,7 @@ __all__ = [
     "InvalidType",
     "LabelledData",
     "LearningRatePlan",
+    "LoadedRun",
     "Method",
     "Need",
     "Objective",
@@ -41,6 +50,7 @@ __all__ = [
     "RunConflict",
     "S2EClassifier",
     "S2EError",
+    "S2EWarning",
     "SearchResult",
     "Space",
     "StackedOptimizer",
@@ -49,6 +59,7 @@ __all__ = [
     "TrainingDiverged",
     "UnreadableData",
     "__version__",
+    "load",
     "search",
     "train",
 ]
@@ -65,12 +76,20 @@ _MODULES = {
         "Optimizer",
         "StackedOptimizer",
     ),
-    "s2e.errors": ("InvalidInput", "InvalidType", "RunConflict", "S2EError", "TrainingDiverged", "UnreadableData"),
+    "s2e.errors": (
+        "InvalidInput",
+        "InvalidType",
+        "RunConflict",
+        "S2EError",
+        "S2EWarning",
+        "TrainingDiverged",
+        "UnreadableData",
+    ),
     "s2e.estimator": ("S2EClassifier",),
     "s2e.methods": ("Batch", "Method", "Need", "Objective"),
     "s2e.schedules": ("Space",),
     "s2e.studies": ("GenerationFinished",),
-    "s2e.workflows": ("Status",),
+    "s2e.workflows": ("LoadedRun", "Status", "load"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -53,6 +53,7 @@ from s2e.workflows import (
     find_schedule_in_time,
     plan_for,
     population_times,
+    warns_in_python,
 )
 
 
@@ -99,6 +100,7 @@ class TrainResult:
     message: str
 
 
+@warns_in_python
 def search(
     train: Any,
     valid: Any,
@@ -207,6 +209,7 @@ def search(
     return SearchResult(found.schedule, found.validation_accuracy, study, search_plan.generation_size, status, message)
 
 
+@warns_in_python
 def train(
     train: Any,
     schedule: ArrayLike,

@@ -16,6 +16,9 @@ from s2e.errors import InvalidInput
 SHOWN = 10
 """Rows printed in each table where --top is not given; the file has all."""
 
+DECIMALS = 6
+"""Of numbers in tables."""
+
 
 def audit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run of s2e search or s2e train")],
@@ -62,7 +65,7 @@ def audit(
             write_audit(opened, audited)
         summary, rows = audited.summary(), audited.table()
         if output is not None and suffix is not None:
-            write_output("output", output, encoded_table(pd.DataFrame(rows[:top]), suffix))
+            write_output("output", output, encoded_table(pd.DataFrame(rows[:top]).round(DECIMALS), suffix))
         if as_json:
             typer.echo(json.dumps({**summary, "run": str(run)}, indent=2))
             return

@@ -68,7 +68,7 @@ def predict(
         if quiet:
             say(str(output))
             return
-        numbers = listed((f"{class_title(name)} {count:,}" for name, count in found.counts.items()), SHOWN)
+        numbers = listed((f"{class_title(name)} ({count:,})" for name, count in found.counts.items()), SHOWN)
         say(f"{counted(len(found.ids), 'sample')}: {numbers}")
         if found.accuracy is not None:
             say(f"accuracy: {found.accuracy:.2%} of {counted(found.labelled, 'given label')}")

@@ -7,6 +7,7 @@ from s2e.engine.devices import resolve_device, resolve_devices
 from s2e.engine.epoch_timing import epoch_seconds
 from s2e.engine.inference import Classifier, predictions
 from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
+from s2e.engine.onnx_export import export_onnx
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
 from s2e.engine.precision import check_precision
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
@@ -42,6 +43,7 @@ __all__ = [
     "check_precision",
     "check_task",
     "epoch_seconds",
+    "export_onnx",
     "optimizer_of",
     "plan_of",
     "predictions",

@@ -21,11 +21,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.data import LabelledData, default_share, hold_out
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer
+from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer, export_onnx
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
 from s2e.estimator.defaults import MOST_EPOCHS, batch_size_for, epochs_for
@@ -38,12 +39,14 @@ from s2e.studies import DEFAULT_GENERATIONS_OF_SHORT_SEARCHES, open_study, quiet
 from s2e.workflows import (
     ARGUMENTS,
     SILENT,
+    RunInputs,
     Status,
     build_task,
     check_choices,
     plan_for,
     search_and_train,
     time_of_search,
+    warns_in_python,
 )
 
 if TYPE_CHECKING:
@@ -184,6 +187,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Fitting
 
+    @warns_in_python
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, **refused: Any) -> Self:
         """Search a schedule, train the classifier with it, audit the labels.
 
@@ -261,6 +265,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _inputs(self, X: Any) -> NDArray[Any]:
         """Encode samples as in training; dense ones are accepted after sparse ones, and sparse after dense."""
+        if isinstance(self._encoder, RunInputs):
+            return self._encoder.encode(X)
         samples = checks.samples(self, X, encoder=self._encoder)
         if isinstance(self._encoder, SparseEncoder) and not sparse.issparse(samples):
             samples = sparse.csr_matrix(samples)
@@ -307,6 +313,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Prediction
 
+    @warns_in_python
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class, (N, C), mean over the networks."""
         check_is_fitted(self)
@@ -339,6 +346,26 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             index=self._index,
         )
 
+    @property
+    def networks_(self) -> tuple[nn.Module, ...]:
+        """The fitted modules, on the CPU in evaluation mode."""
+        check_is_fitted(self)
+        return self._classifier.networks
+
+    def encode(self, X: Any) -> NDArray[Any]:
+        """Return the inputs of the networks for samples, (N, ...), float32, or uint8 for pixels."""
+        check_is_fitted(self)
+        return self._inputs(X)
+
+    def export_onnx(self, path: str | PathLike[str]) -> None:
+        """Write the networks as an ONNX model from encoded samples to probabilities (`pip install 's2e[onnx]'`).
+
+        Its input `features` is what `encode` returns, as float32, pixels divided by 255; its output `probabilities` is
+        (N, C), the mean over the networks.
+        """
+        check_is_fitted(self)
+        export_onnx(self._classifier, path)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier to one file (safetensors, no pickle)."""
         from s2e.estimator.persistence import save
@@ -348,7 +375,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, network: Callable[..., Any] | None = None) -> Self:
-        """Read a file written by `save`; pass `network` again if it was a factory."""
+        """Read a file written by `save`, or the directory of a run of `s2e search` or `s2e train`.
+
+        Args:
+            path: the file or the directory. The classifier of a run takes samples as its data were read: a DataFrame
+                with the columns of the table, an array, a sequence of images, or a path.
+            network: the factory, if the classifier was fitted with one.
+        """
         from s2e.estimator.persistence import load
 
         return load(cls, path, network)

@@ -27,7 +27,8 @@ def table_suffix(option: str, path: Path) -> str:
         option: the option or argument that names the file, for messages.
         path: the file, or "-".
     """
-    suffix = CSV if str(path) == STANDARD_OUTPUT else path.suffix.lower()
+    is_device = path.exists() and not path.is_file() and not path.is_dir()  # such as /dev/stdout
+    suffix = CSV if str(path) == STANDARD_OUTPUT or is_device else path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InvalidInput(
             f"`{option}` must end with {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, or be - for standard output, but "
@@ -54,12 +55,20 @@ def encoded_table(table: pd.DataFrame, suffix: str) -> bytes:
     """
     if suffix == PARQUET:
         buffer = io.BytesIO()
+        table = table.assign(**{name: _unicode(table[name]) for name in table if table[name].dtype == object})
         table.to_parquet(buffer, index=False)
         return buffer.getvalue()
     rows = [dict(zip(table.columns, values, strict=True)) for values in zip(*_columns(table), strict=True)]
     if suffix == CSV:
         return csv_text(rows, decimals=None).encode(errors="backslashreplace")  # file names may not be UTF-8
     return "".join(f"{json.dumps(row, default=str)}\n" for row in rows).encode()
+
+
+def _unicode(column: pd.Series) -> pd.Series:
+    """Return a column with bytes of file names that are not UTF-8 written as \\udcXX."""
+    return column.map(
+        lambda value: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+    )
 
 
 def _columns(table: pd.DataFrame) -> list[list[Any]]:

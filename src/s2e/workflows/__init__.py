@@ -2,6 +2,7 @@
 
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.finished import FinishedTrainings
+from s2e.workflows.loaded_run import LoadedRun, RunClassifier, RunInputs, load
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
 from s2e.workflows.pipeline import (
     TEST,
@@ -14,6 +15,7 @@ from s2e.workflows.pipeline import (
     time_of_search,
 )
 from s2e.workflows.progress import SILENT, Callbacks, ProgressListener
+from s2e.workflows.python_warnings import warns_in_python
 from s2e.workflows.run_files import network_name
 from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
 from s2e.workflows.status import Status
@@ -25,8 +27,11 @@ __all__ = [
     "TEST",
     "Callbacks",
     "FinishedTrainings",
+    "LoadedRun",
     "Outcome",
     "ProgressListener",
+    "RunClassifier",
+    "RunInputs",
     "SearchTime",
     "SharedInputs",
     "Status",
@@ -36,6 +41,7 @@ __all__ = [
     "find_schedule_in_time",
     "find_schedules",
     "keep_rate_curves",
+    "load",
     "load_shared_inputs",
     "network_name",
     "plan_for",
@@ -44,4 +50,5 @@ __all__ = [
     "search_and_train",
     "summarise",
     "time_of_search",
+    "warns_in_python",
 ]

@@ -93,8 +93,12 @@ class Predictions:
         Columns of the samples that have the names of predictions, as after an earlier prediction, are replaced.
         """
         has = self.has_prediction
+        classes = class_values(self.class_names)
+        best = pd.Series(
+            classes[self.probabilities.argmax(axis=1)], dtype="Int64" if classes.dtype.kind == "i" else object
+        )
         found: dict[str, Any] = {
-            PREDICTED: pd.Series(self.predicted, dtype=object).where(has, None),
+            PREDICTED: best.where(pd.Series(has), None),
             CONFIDENCE: _rounded(self.probabilities.max(axis=1)),
         }
         if probabilities:
@@ -122,7 +126,7 @@ def predict(run: Run, path: Path) -> Predictions:
         samples = reader.read_rows(columns)
     else:
         samples = reader.read(path)
-        columns = pd.DataFrame({"id": samples.ids})
+        columns = pd.DataFrame({"id": pd.Series(samples.ids, dtype=object)})  # names may not be UTF-8
     if not len(samples.inputs):
         raise InvalidInput(f"{path} must hold samples to predict, but got none.")
     probabilities = classifier.probabilities(samples.inputs).mean(axis=0)
@@ -143,6 +147,15 @@ def run_reader(run: Run) -> InputReader:
             f"{str(run.path)!r} has no {ENCODING}, which describes how its data were read; train again."
         )
     return reader_from_json(run.read_json(ENCODING), run.path / ENCODING)
+
+
+def class_values(names: tuple[str, ...]) -> NDArray[Any]:
+    """Return the classes (C,) as integers if all names are integers, otherwise as text."""
+    try:
+        numbers = [int(name) for name in names]
+    except ValueError:
+        return np.array(names, dtype=object)
+    return np.array(numbers if [str(number) for number in numbers] == list(names) else names)
 
 
 def _given_labels(
