@@ -52,9 +52,11 @@ def search(
         "test": prepared.splits.test,
     }
     budget = options.search.time_budget
-    search_time = time_of_search(task, plan, **final, budget=budget, began=began, advice=OPTIONS)
-    if not session.resumed:
-        search_time.check(task.epochs)
+    search_time = None
+    if budget is not None or listener is not SILENT:
+        search_time = time_of_search(task, plan, **final, budget=budget, began=began, advice=OPTIONS)
+        if not session.resumed:
+            search_time.check(task.epochs)
     with session.start(about_run(network, prepared), replace(options, search=sized)) as run:
         study = session.study()
         outcome = search_and_train(

@@ -91,23 +91,42 @@ def population_times(
     def members(method: FinalTraining) -> list[Member]:
         return method.members(plan.learning_rate, plan.seed)
 
-    def seconds(of: Task, population: Sequence[Member]) -> float:
-        if not population:
-            return 0.0
-        if task.executor is not None:
-            return float(sum(of.method_of(member).networks for member in population))
-        return epoch_seconds(of, population) * task.epochs * stages_needed(of, population)
-
     keep_all = np.ones(task.epochs)
     generation = FinalTraining("generation", task.method, keep_all, plan.generation_size)
     pairs = FinalTraining("relabelling", Coteaching(), keep_all, len(ASSUMED_NOISE_RATES) if relabel else 0)
     tested = task if test is None else replace(task, evaluate={**task.evaluate, "test": test})
     return PopulationTimes(
-        seconds(task, members(generation)),
-        seconds(tested, [member for training in trainings for member in members(training)]),
-        seconds(task, members(pairs)),
+        population_seconds(task, members(generation)),
+        population_seconds(tested, [member for training in trainings for member in members(training)]),
+        population_seconds(task, members(pairs)),
         measured=task.executor is None,
     )
+
+
+def population_seconds(task: Task, members: Sequence[Member]) -> float:
+    """Return the expected seconds of a training of a population, measured on a few steps; 0 without members.
+
+    Where an executor trains, nothing is measured, and the number of networks is returned.
+    """
+    if not members:
+        return 0.0
+    if task.executor is not None:
+        return float(sum(task.method_of(member).networks for member in members))
+    return epoch_seconds(task, members) * task.epochs * stages_needed(task, members)
+
+
+def expected_time(seconds: float, device: torch.device, less: Sequence[str] = ()) -> str | None:
+    """Return a line about the time that something will take; None if that is short.
+
+    Args:
+        seconds: the expected time.
+        device: device of the training.
+        less: options that make it shorter.
+    """
+    if seconds < LONG_SECONDS:
+        return None
+    shorter = f"; {' or '.join(less)} for less" if less else ""
+    return f"about {in_words(seconds)} on {_device_in_words(device)}{shorter}"
 
 
 class SearchTime:
@@ -155,16 +174,16 @@ class SearchTime:
         """
         times, size = self._times, plan.generation_size
         total = times.relabelling + generations * times.generation + times.final
-        if not times.measured or total < LONG_SECONDS:
+        if not times.measured:
             return None
-        expected = f"about {in_words(total)} on {_device_in_words(self._device)}"
         if self._budget is not None:
-            return f"{expected}, at most {short_time(self._budget)}" if total > self._budget else expected
+            line = expected_time(total, self._device)
+            return f"{line}, at most {short_time(self._budget)}" if line and total > self._budget else line
         shorter = [seconds for seconds in PROPOSED_BUDGETS if MARGIN * times.shortest <= seconds <= total / 2]
         less = [self._advice.time_budget.format(short_time(shorter[-1]))] if shorter else []
         if generations > 2:
             less.append(self._advice.trials.format(size * max(2, generations // 5)))
-        return f"{expected}; {' or '.join(less)} for less" if less else expected
+        return expected_time(total, self._device, less)
 
     def limited(self, listener: ProgressListener) -> LimitedListener:
         """Return a listener that ends the search in time."""

@@ -17,6 +17,7 @@ from s2e.specs import TrainOptions
 from s2e.workflows.pipeline import audit_records, check_choices, prepared_task, train_final, write_early
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_final
+from s2e.workflows.time_budget import expected_time, population_seconds
 
 
 def train(
@@ -34,9 +35,15 @@ def train(
     with session.start(about_run(network, prepared)) as run:
         content = {"keep_rates": schedule.tolist()}
         write_early(run, content)
+        training = FinalTraining(task.method.name, task.method, schedule, transition=transition)
+        if listener is not SILENT and task.executor is None:
+            members = training.members(options.training.learning_rate, options.seed)
+            line = expected_time(population_seconds(task, members), task.device, ["fewer `--epochs`"])
+            if line is not None:
+                listener.note(line)
         selected = train_final(
             task,
-            [FinalTraining(task.method.name, task.method, schedule, transition=transition)],
+            [training],
             learning_rate=options.training.learning_rate,
             seed=options.seed,
             test=prepared.splits.test,
