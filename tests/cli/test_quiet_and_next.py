@@ -56,13 +56,13 @@ def test_new_data_are_of_the_kind_of_the_run(data: str, options: list[str], new:
 
 
 def test_a_search_ended_by_its_budget_says_how_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_budget.LimitedListener, "_finishes_in_time", lambda *_: False)
-    done = s2e("search", save(), *TINY_SEARCH, "--time-budget", "1h", "--out", "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(time_budget.LimitedListener, "_finishes_in_time", lambda *_: False)
+        done = s2e("search", save(), *TINY_SEARCH, "--time-budget", "1h", "--out", "run")
     assert done.exit_code == 0, done.stderr
     assert "2 of 4 schedules searched" in done.stdout
     advice = "after 2 of 4 trials; continue with: s2e search --resume --out run --time-budget TIME\n"
     assert f"the time budget ended the search {advice}" in done.stdout
-    monkeypatch.undo()
     more = s2e("search", "--resume", "--out", "run", "--time-budget", "none")
     assert "4 schedules searched" in more.stdout
     assert "time budget" not in more.stdout

@@ -11,7 +11,7 @@ import torch
 
 from s2e.engine import epoch_timing
 from s2e.engine.epoch_timing import _EpochTimer, epoch_seconds
-from s2e.engine.learning_rates import Linear
+from s2e.engine.learning_rates import plan_of
 from s2e.engine.task import EpochFinished, Member, Task
 from s2e.engine.training import Trainer
 from s2e.methods import METHODS, Coteaching, Standard
@@ -66,7 +66,7 @@ def test_first_measurement_has_a_sample_of_every_class(monkeypatch: pytest.Monke
 def test_every_method_can_be_timed_without_changing_the_random_state(name: str) -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    given = task(blobs(), METHODS[name], plan=Linear(warmup=3), evaluate={"valid": blobs(50)})
+    given = task(blobs(), METHODS[name], plan=plan_of("linear:warmup=3"), evaluate={"valid": blobs(50)})
     assert epoch_seconds(given, [member(labels=blobs(seed=5).labels)], min_seconds=0) > 0
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -106,7 +106,7 @@ def parameter(field: Field[Any], default: Any, panel: str | None) -> inspect.Par
     elif default is None:
         kind = Optional[kind]  # noqa: UP045
     given = {
-        "metavar": about.get("metavar") or METAVARS.get(about.get("type") or type(default)),
+        "metavar": about.get("metavar") or METAVARS.get(about.get("type") or type(default), METAVARS[str]),
         "help": about["help"],
         "min": about.get("minimum"),
         "rich_help_panel": panel,
