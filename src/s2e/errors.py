@@ -76,6 +76,11 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def class_title(name: str) -> str:
+    """Return the name of a class for a message; a number is written as in "class 3"."""
+    return f"class {name}" if name.replace(".", "", 1).removeprefix("-").isdigit() else name
+
+
 OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC")
 """Parts of messages of torch, which raises a RuntimeError if the memory of the CPU is exhausted."""
 

@@ -10,8 +10,8 @@ import typer
 
 from s2e.cli.help_text import OUTPUT
 from s2e.cli.options import Debug, Json, Quiet
-from s2e.cli.terminal import check_table_output, class_title, err, printable, reporting, say, write_output
-from s2e.errors import InvalidInput, counted, listed
+from s2e.cli.terminal import check_table_output, err, printable, reporting, say, write_output
+from s2e.errors import InvalidInput, class_title, counted, listed
 
 SHOWN = 10
 """Most classes whose numbers of samples are printed."""

@@ -8,9 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from s2e.cli.terminal import class_title
 from s2e.engine import LAST_EPOCHS
-from s2e.errors import counted
+from s2e.errors import class_title, counted
 from s2e.plots import display_name, noise_title
 
 FIGURE_WIDTH = len("100.00 ± 10.00")

@@ -173,11 +173,6 @@ def write_output(option: str, path: Path, content: str | bytes) -> None:
         ) from None
 
 
-def class_title(name: str) -> str:
-    """Return the name of a class for a message; a number is written as in "class 3"."""
-    return f"class {name}" if name.replace(".", "", 1).lstrip("-").isdigit() else printable(name)
-
-
 def quieten_optuna() -> None:
     """Show only warnings of Optuna; progress is shown by `s2e.workflows.progress`."""
     import optuna
