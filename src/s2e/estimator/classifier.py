@@ -408,7 +408,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
         from s2e.workflows.progress import progress
 
-        return progress(Console(stderr=True))
+        return progress(Console(stderr=True, highlight=False, soft_wrap=True))
 
 
 def _names(classes: NDArray[Any]) -> tuple[str, ...]:
