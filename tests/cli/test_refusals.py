@@ -139,7 +139,7 @@ def test_several_bad_numbers_are_reported_at_once() -> None:
     [
         (
             "search digits --seed -1",
-            "`--seed`: input should be greater than or equal to 0, but got '-1'. See s2e search",
+            "`--seed` must be at least 0, but got '-1'. See s2e search --help.",
         ),
         ("search digits --epochs 1.5", "`--epochs` must be an integer, but got '1.5'. See s2e search --help."),
         ("search digits --trials=many", "`--trials` must be an integer, but got 'many'."),

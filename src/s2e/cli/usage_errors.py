@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -48,6 +49,8 @@ def _message(problem: Any, arguments: Sequence[str]) -> str:
     if kind == "MissingParameter":
         return f"`{name}` must be given."
     expected = next((words for word, words in KINDS.items() if word in text), None)
+    if smallest := re.search(r"(?:greater than or equal to |range x>=)(\d+)", text):
+        expected = f"at least {smallest[1]}"
     if expected is not None:
         return f"`{name}` must be {expected}, but got {_value(parameter.opts, arguments)!r}."
     reason = text.partition(": ")[2] or text
