@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pydoc
 import re
 import subprocess
@@ -21,7 +22,7 @@ import s2e
 from s2e.errors import InvalidInput, RunConflict, S2EError, UnreadableData
 from s2e.methods import MentorNet, Need, Objective, sample_cross_entropy, selected_mean, smallest
 from s2e.schedules.spaces import SPACES
-from s2e.workflows import pipeline
+from s2e.workflows import pipeline, time_budget
 from small_tasks import TRANSITION, blobs, small_mlp
 
 TRAIN, VALID = blobs(), blobs(96, wrong=0.0, seed=1)
@@ -228,7 +229,8 @@ def test_stop_after_the_last_epoch_is_complete() -> None:
 
 
 def test_diverged_training() -> None:
-    trained = s2e.train(TRAIN, np.ones(3), evaluate={"valid": VALID}, **{**TRAINING, "learning_rate": 1e35})
+    with pytest.warns(s2e.S2EWarning, match="all trainings diverged"):
+        trained = s2e.train(TRAIN, np.ones(3), evaluate={"valid": VALID}, **{**TRAINING, "learning_rate": 1e35})
     assert trained.status is s2e.Status.SOME_DIVERGED
     assert "valid 0.00%" in trained.message
 
@@ -364,3 +366,38 @@ def test_folds_must_be_a_count() -> None:
     for folds in (-1, 2.5):
         with pytest.raises(InvalidInput, match="`folds` must be an integer of at least 0"):
             s2e.train(blobs(), np.ones(3), network=small_mlp, folds=folds)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------------------- time
+
+
+def test_a_time_budget_ends_the_search_and_leaves_it_resumable(tmp_path, monkeypatch) -> None:
+    stored = {"storage": f"sqlite:///{tmp_path}/study.db", "trials": 6}
+    with monkeypatch.context() as patched:
+        patched.setattr(time_budget.LimitedListener, "_finishes_in_time", lambda *_: False)
+        stopped = search(time_budget="1h", **stored)
+    assert (stopped.status, len(stopped.study.trials)) == (s2e.Status.STOPPED_EARLY, 2)
+    resumed, whole = search(time_budget=3600, **stored), search(trials=6)
+    assert (resumed.status, len(resumed.study.trials)) == (s2e.Status.COMPLETE, 6)
+    assert [trial.params for trial in resumed.study.trials] == [trial.params for trial in whole.study.trials]
+
+
+def test_a_time_budget_too_short_for_one_generation_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"`time_budget` must be enough for one generation, about .*`epochs=\d+`"):
+        search(epochs=100_000, time_budget=2)
+
+
+def test_waiting_threads_sleep_unless_the_user_decides_otherwise() -> None:
+    """libgomp prints its settings when torch loads it."""
+    for before, expected in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")):
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | before
+        done = subprocess.run(
+            [sys.executable, "-c", "import s2e.engine"],
+            env={**environment, "OMP_DISPLAY_ENV": "true"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        if "OMP_WAIT_POLICY" not in done.stderr:
+            pytest.skip("torch uses another library for threads")
+        assert f"OMP_WAIT_POLICY = '{expected}'" in done.stderr

@@ -27,8 +27,10 @@ from s2e.specs import (
     flatten,
     leaves,
     parse_named_options,
+    short_time,
     to_boolean,
     to_number,
+    to_seconds,
 )
 
 OPTIONS = [SearchOptions, TrainOptions, CompareOptions, SpacesOptions, SamplersOptions, TableOptions]
@@ -148,3 +150,24 @@ def test_options_become_values_by_their_converters() -> None:
         assert str(refused.value).startswith(message)
     with pytest.raises(InvalidInput, match="options of `network` linear must not be given, but got 'bias'"):
         convert_options("network", "linear", {"bias": "true"}, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("90s", 90), ("90", 90), (90, 90), ("2m", 120), ("1h", 3600), ("1h30m", 5400), ("0.5h", 1800), ("1m 5s", 65)],
+)
+def test_times_are_numbers_of_seconds_or_texts(given: float | str, seconds: float) -> None:
+    assert to_seconds("time_budget", given) == seconds
+    assert to_seconds("time_budget", short_time(seconds)) == seconds
+
+
+def test_no_time_is_none_and_other_texts_are_refused() -> None:
+    assert to_seconds("time_budget", None) is to_seconds("time_budget", "none") is None
+    for wrong in ("", "soon", "5x", "-1m", "0s", 0, -3, True, "1s1h", float("nan"), float("inf")):
+        with pytest.raises(InvalidInput, match="`time_budget` must be a time such as 90s, 2m or 1h"):
+            to_seconds("time_budget", wrong)
+
+
+def test_short_times_are_written_in_the_largest_units() -> None:
+    times = {0.2: "1s", 59: "59s", 60: "1m", 90: "90s", 120: "2m", 150: "2m30s", 3600: "1h", 5400: "1h30m"}
+    assert {seconds: short_time(seconds) for seconds in times} == times

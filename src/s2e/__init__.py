@@ -18,7 +18,15 @@
 The command line: s2e --help.
 """
 
+import os
+import sys
+
 from s2e._version import __version__
+
+if "torch" not in sys.modules:  # OpenMP reads this when torch is imported
+    # Threads that wait for each other sleep. Otherwise they occupy their cores while they wait, and on a busy machine
+    # an operation that several threads share takes many times as long. Results do not depend on it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 TYPE_CHECKING = False  # that of typing, which takes longer to import than all else that `s2e --help` needs at first
 
@@ -29,12 +37,20 @@ if TYPE_CHECKING:
     from s2e.data import LabelledData
     from s2e.data.aggregation import AggregatedLabels, aggregate_labels
     from s2e.engine import Augmentation, Curves, Dynamics, EpochFinished, LearningRatePlan, Optimizer, StackedOptimizer
-    from s2e.errors import InvalidInput, InvalidType, RunConflict, S2EError, TrainingDiverged, UnreadableData
+    from s2e.errors import (
+        InvalidInput,
+        InvalidType,
+        RunConflict,
+        S2EError,
+        S2EWarning,
+        TrainingDiverged,
+        UnreadableData,
+    )
     from s2e.estimator import S2EClassifier
     from s2e.methods import Batch, Method, Need, Objective
     from s2e.schedules import Space
     from s2e.studies import GenerationFinished
-    from s2e.workflows import Status
+    from s2e.workflows import LoadedRun, Status, load
 
 __all__ = [
     "AggregatedLabels",
@@ -50,6 +66,7 @@ __all__ = [
     "LabelAudit",
     "LabelledData",
     "LearningRatePlan",
+    "LoadedRun",
     "Method",
     "Need",
     "Objective",
@@ -59,6 +76,7 @@ __all__ = [
     "RunStarted",
     "S2EClassifier",
     "S2EError",
+    "S2EWarning",
     "SearchResult",
     "Space",
     "StackedOptimizer",
@@ -69,6 +87,7 @@ __all__ = [
     "__version__",
     "aggregate_labels",
     "find_label_issues",
+    "load",
     "search",
     "train",
 ]
@@ -88,12 +107,20 @@ _MODULES = {
         "Optimizer",
         "StackedOptimizer",
     ),
-    "s2e.errors": ("InvalidInput", "InvalidType", "RunConflict", "S2EError", "TrainingDiverged", "UnreadableData"),
+    "s2e.errors": (
+        "InvalidInput",
+        "InvalidType",
+        "RunConflict",
+        "S2EError",
+        "S2EWarning",
+        "TrainingDiverged",
+        "UnreadableData",
+    ),
     "s2e.estimator": ("S2EClassifier",),
     "s2e.methods": ("Batch", "Method", "Need", "Objective"),
     "s2e.schedules": ("Space",),
     "s2e.studies": ("GenerationFinished",),
-    "s2e.workflows": ("Status",),
+    "s2e.workflows": ("LoadedRun", "Status", "load"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
@@ -49,9 +50,22 @@ from s2e.specs import (
     TrainingSpec,
     folds_problem,
     seed_problem,
+    to_seconds,
 )
 from s2e.studies import GenerationFinished, Search, check_storage, diverged_trials, open_study
-from s2e.workflows import Status, build_task, check_choices, find_schedules, folds_of, notified, plan_for, sized
+from s2e.workflows import (
+    SearchTime,
+    Status,
+    build_task,
+    check_choices,
+    find_schedule_in_time,
+    folds_of,
+    notified,
+    plan_for,
+    population_times,
+    sized,
+    warns_in_python,
+)
 
 CLEAN = "clean samples"
 """Name of the clean samples among the data of a training."""
@@ -66,7 +80,8 @@ class SearchResult:
         validation_accuracy: of the trial with this schedule, mean over the last ten epochs.
         study: all trials, an Optuna study; `optuna-dashboard` shows one that is stored.
         generation_size: K, points trained at once; the chosen one where "auto" was given.
-        status: whether the search ran to its end, was stopped by a callback, or had members that diverged.
+        status: whether the search ran to its end, was stopped by a callback or `time_budget`, or had members that
+            diverged.
         message: one line about the outcome.
     """
 
@@ -117,6 +132,7 @@ class TrainResult:
         return issues_table(self.audit, self._data.labels, np.array(self._data.class_names, dtype=object))
 
 
+@warns_in_python
 def search(
     train: Any,
     valid: Any,
@@ -131,6 +147,7 @@ def search(
     sampler: str | BaseSampler = "curve",
     trials: int | None = None,
     generation_size: GenerationSize = 6,
+    time_budget: float | str | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float = 1e-3,
@@ -175,6 +192,8 @@ def search(
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at
             most a fifth of the trials where these are given; on a CPU, where every member costs its full time, 6. A
             stored study that is resumed keeps its K.
+        time_budget: seconds, or a text such as "90s", "2m" or "1h", after which the search has ended: no generation
+            begins that could not finish. A time too short for one is refused after a short measurement.
         epochs: T, epochs of every training; from 40 to 100 by the number of samples when None.
         batch_size: B, samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
@@ -195,9 +214,11 @@ def search(
         callbacks: objects of `s2e.Callback`, or names of ready ones: "tensorboard:DIR", "mlflow:URI", "wandb:PROJECT".
         on_generation: called after every generation; return True to stop the search. A callback in short.
     """
+    began = time.monotonic()
     raise_all([seed_problem(seed)])
     given = TrainingSpec(network, epochs, batch_size, learning_rate, optimizer, plan, augment, precision)
-    spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name))
+    budget = to_seconds("time_budget", time_budget)
+    spec = SearchSpec(space, sampler, trials, _stored_size(generation_size, storage, study_name), budget)
     execution = Execution(device, executor or LOCAL)
     check_choices(given, method, execution, spec)
     notify = [*callbacks_of(callbacks), FunctionCallback(on_generation=on_generation)]
@@ -214,12 +235,17 @@ def search(
         **_training_settings(task, training, method, seed),
     }
     study = open_study(storage, study_name, settings)
+    search_time = None
+    if budget is not None:
+        search_time = SearchTime(population_times(task, search_plan), task.device, budget=budget, began=began)
+        if not study.trials:
+            search_time.check(training.epochs)
     started = RunStarted("search", {**settings, "trials": search_plan.trials})
     with notified(notify, started) as listener:
-        (found,), _ = find_schedules(task, [Search(search_plan, study)], listener=listener)
+        found, _, late = find_schedule_in_time(task, Search(search_plan, study), search_time, listener=listener)
         listener.metrics = {"validation_accuracy": found.validation_accuracy, "trials": len(study.trials)}
     diverged = diverged_trials(study)
-    status = Status.of(stopped=listener.stopped, diverged=diverged > 0)
+    status = Status.of(stopped=listener.stopped or late, diverged=diverged > 0)
     message = (
         f"{status.value}: {len(study.trials)} trials, {diverged} of them diverged; best validation accuracy "
         f"{found.validation_accuracy:.2%} with trial {found.trial}"
@@ -227,6 +253,7 @@ def search(
     return SearchResult(found.schedule, found.validation_accuracy, study, search_plan.generation_size, status, message)
 
 
+@warns_in_python
 def train(
     train: Any,
     schedule: ArrayLike,

@@ -26,6 +26,10 @@ class RunConflict(S2EError, RuntimeError):
     """A run directory or study that belongs to other settings, or that another process is using."""
 
 
+class S2EWarning(UserWarning):
+    """Something that the caller should know, although the work goes on; the command line prints it as a line."""
+
+
 class StorageUnavailable(S2EError, OSError):
     """The storage of a study failed while it was used; what had finished is kept, and the run can be resumed."""
 
@@ -65,6 +69,16 @@ def listed(values: Iterable[object], most: int = 5) -> str:
     """Return the first `most` values separated by commas, with an ellipsis if there are more."""
     texts = [str(value) for value in values]
     return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun, as in "1 label" and "2,000 labels"."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def class_title(name: str) -> str:
+    """Return the name of a class for a message; a number is written as in "class 3"."""
+    return f"class {name}" if name.replace(".", "", 1).removeprefix("-").isdigit() else name
 
 
 OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC")

@@ -59,7 +59,7 @@ def option(default: Any, help_text: str, **cli: Any) -> Any:
         help_text: its meaning; also the help on the command line.
         cli: how the command line reads it, where that does not follow from the default: `flag` (its name there),
             `metavar`, `type`, `parse` (a function of the text), `argument` (positional), `minimum`, `separated`
-            (comma-separated values) and `repeated` (may be given several times).
+            (comma-separated values), `repeated` (may be given several times) and `panel` (its group in the help).
     """
     return field(default=default, metadata={"help": help_text, **cli})
 
@@ -80,6 +80,28 @@ def _integer_or_text(text: str) -> int | str:
         return int(text)
     except ValueError:
         return text
+
+
+def to_seconds(name: str, value: float | str | None) -> float | None:
+    """Return the seconds of a number, or of a text such as "90s", "2m", "1h30m" or "none"; None for None."""
+    if value is None or value == "none":
+        return None
+    number = r"(\d{1,9}(?:\.\d{1,3})?)"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s?)?", str(value).strip().replace(" ", ""))
+    hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0, 0.0)
+    total = 3600 * hours + 60 * minutes + seconds
+    if isinstance(value, bool) or not total > 0:
+        raise InvalidInput(f"`{name}` must be a time such as 90s, 2m or 1h, but got {value!r}.")
+    return total
+
+
+def short_time(seconds: float) -> str:
+    """Return a time as `to_seconds` reads it, rounded to seconds: "90s", "2m", "1h30m"."""
+    whole = max(1, round(seconds))
+    if whole < 60 or (whole < 120 and whole % 60):
+        return f"{whole}s"
+    parts = (whole // 3600, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")
+    return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
 # ------------------------------------------------------------------------------------------------- specifications
@@ -244,12 +266,21 @@ class SearchSpec:
         metavar="INTEGER|auto",
         parse=_integer_or_text,
     )
+    time_budget: float | None = option(
+        None,
+        "Time for the whole command, such as 90s, 2m or 1h: the search ends early enough for the final training; none "
+        "for any time",
+        type=float,
+        metavar="TIME",
+        parse=partial(to_seconds, "time_budget"),
+    )
 
     def __post_init__(self) -> None:
         raise_all(
             [
                 count_problem("trials", self.trials, None),
                 count_problem("generation_size", self.generation_size, AUTO),
+                None if self.time_budget is None else rate_problem("time_budget", self.time_budget),
             ]
         )
 
@@ -327,7 +358,7 @@ class Execution:
 
 
 def _seed() -> Any:
-    return option(0, "Seed of everything that is drawn at random", minimum=0)
+    return option(0, "Seed of everything that is drawn at random", minimum=0, panel="Training")
 
 
 def _folds(default: int) -> Any:
@@ -340,24 +371,28 @@ def _folds(default: int) -> Any:
 
 
 def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
-    return option(default, f"{NOISE_HELP}; may be given several times{otherwise}", flag="--noise", repeated=True)
+    return option(
+        default, f"{NOISE_HELP}; may be given several times{otherwise}", flag="--noise", repeated=True, panel="Data"
+    )
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """`s2e search`: the search of a schedule and the final training with it."""
 
-    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "baselines", "restarts", "folds"})
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "time_budget", "baselines", "restarts", "folds"})
 
     dataset: DataSpec = nested(DataSpec)
-    noise: str = option("none", NOISE_HELP)
-    method: str = option("coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}")
+    noise: str = option("none", NOISE_HELP, panel="Data")
+    method: str = option(
+        "coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}", panel="Training"
+    )
     training: TrainingSpec = nested(TrainingSpec)
     search: SearchSpec = nested(SearchSpec)
-    baselines: bool = option(True, "Also train Standard and Co-teaching on the same data")
-    restarts: int = option(3, "Seeds of the final training, of which validation selects one")
+    baselines: bool = option(True, "Also train Standard and Co-teaching on the same data", panel="Training")
+    restarts: int = option(3, "Seeds of the final training, of which validation selects one", panel="Training")
     folds: int = _folds(5)
-    relabel: bool = option(True, "Relabel a noisy validation part before schedules are compared on it")
+    relabel: bool = option(True, "Relabel a noisy validation part before schedules are compared on it", panel="Search")
     classifier: ClassifierSpec = nested(ClassifierSpec)
     seed: int = _seed()
 
@@ -370,11 +405,16 @@ class TrainOptions:
     """`s2e train`: one training with a given schedule."""
 
     dataset: DataSpec = nested(DataSpec)
-    noise: str = option("none", NOISE_HELP)
-    method: str = option("coteaching", f"Method: {_one_of(METHODS)}")
-    schedule: str = option("", "Keep rates: constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run")
+    noise: str = option("none", NOISE_HELP, panel="Data")
+    method: str = option("coteaching", f"Method: {_one_of(METHODS)}", panel="Training")
+    schedule: str = option(
+        "", "Keep rates: constant:RATE, coteaching:NOISE_RATE, or the schedule.json of a run", panel="Training"
+    )
     transition: str = option(
-        "", "For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given"
+        "",
+        "For f-correction: a .csv, .json or .npy matrix, row = true class; estimated when not given",
+        metavar="FILE",
+        panel="Training",
     )
     training: TrainingSpec = nested(TrainingSpec)
     folds: int = _folds(0)
@@ -390,17 +430,23 @@ class CompareOptions:
     dataset: DataSpec = nested(DataSpec, without=("reviewed",))
     noises: tuple[str, ...] = _noises()
     methods: tuple[str, ...] = option(
-        (ALL,), f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD", separated=True
+        (ALL,),
+        f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD",
+        separated=True,
+        panel="Training",
     )
-    seeds: int = option(5, "Trainings of each method, with different initial weights and different noise")
+    seeds: int = option(
+        5, "Trainings of each method, with different initial weights and different noise", panel="Training"
+    )
     noise_rate: float | None = option(
         None,
         "Noise rate given to the methods that need one; when not given, the true share of wrong labels where it is "
         "known",
         type=float,
+        panel="Training",
     )
     training: TrainingSpec = nested(TrainingSpec)
-    search: SearchSpec = nested(SearchSpec)
+    search: SearchSpec = nested(SearchSpec, without=("time_budget",))
     seed: int = _seed()
 
     def __post_init__(self) -> None:
@@ -456,7 +502,7 @@ class SamplersOptions:
     random_trials: int = option(300, "Full trainings of random search")
     validation_share: float | None = option(None, _SHARE, type=float)
     training: SizedTrainingSpec = nested(SizedTrainingSpec, epochs=40)
-    search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler",))
+    search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler", "time_budget"))
     jobs: int | None = option(None, "Processes that search on a table; one for each core when not given", type=int)
     seed: int = _seed()
 

@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from command_line import s2e, save
+from command_line import TINY, s2e, save
+from s2e.cli.tables import audit_tables
 from s2e.runs.directory import Run
 from small_tasks import blobs
 
@@ -74,8 +76,9 @@ def test_samples_without_a_prediction_are_named_and_have_no_class(work: Path) ->
     assert done.exit_code == 0
     assert "2 of 9 samples have no prediction" in done.stderr
     assert done.stderr.endswith(": 3, 5\n")
-    assert [row["predicted"] == "" for row in table("out.csv")] == [row in (3, 5) for row in range(9)]
-    assert {value for row in (3, 5) for name, value in table("out.csv")[row].items() if name != "id"} == {""}
+    assert [row["predicted_label"] == "" for row in table("out.csv")] == [row in (3, 5) for row in range(9)]
+    empty = {"predicted_label": "", "confidence": ""}
+    assert all(table("out.csv")[row] == {"id": str(row), **empty} for row in (3, 5))
 
 
 def test_a_diverged_classifier_predicts_nothing(work: Path) -> None:
@@ -95,3 +98,75 @@ def test_predictions_that_cannot_be_written_leave_the_old_file(run: str) -> None
     assert refused.exit_code == 2
     assert "No space left on device" in refused.stderr
     assert Path("/dev/full").is_char_device()
+
+
+# Tables
+
+
+def test_predictions_are_written_in_the_format_of_the_ending(run: str) -> None:
+    np.savez("new.npz", x=blobs().inputs[:9])
+    for name in ("out.csv", "out.parquet", "out.jsonl"):
+        done = s2e("predict", run, "new.npz", "-o", name, "--probabilities")
+        assert done.exit_code == 0, done.stderr
+    expected = pd.read_csv("out.csv")
+    assert list(expected) == ["id", "predicted_label", "confidence", "p(0)", "p(1)", "p(2)", "p(3)"]
+    found = pd.read_parquet("out.parquet")
+    assert found["predicted_label"].tolist() == expected["predicted_label"].tolist()
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [row["confidence"] for row in rows] == expected["confidence"].tolist() == found["confidence"].tolist()
+
+
+def test_standard_output_receives_the_table_alone(run: str) -> None:
+    np.savez("new.npz", x=blobs().inputs[:9])
+    s2e("predict", run, "new.npz", "-o", "out.csv")
+    done = s2e("predict", run, "new.npz", "-o", "-")
+    assert (done.exit_code, done.stdout) == (0, Path("out.csv").read_text())
+    assert not Path("-").exists()
+    audited = s2e("audit", run, "--top", "3", "-o", "-")
+    assert audited.stdout.splitlines()[1:] == Path("run/label_issues.csv").read_text().splitlines()[1:4]
+
+
+def test_accuracy_is_printed_where_labels_are_given(run: str) -> None:
+    np.savez("new.npz", x=blobs().inputs[:9], y=blobs().labels[:9])
+    printed = json.loads(s2e("predict", run, "new.npz", "--json").stdout)
+    assert (printed["samples"], printed["labelled"], printed["output"]) == (9, 9, "predictions.csv")
+    assert sum(printed["predicted"].values()) == 9
+    shown = s2e("predict", run, "new.npz").stdout
+    assert f"accuracy: {printed['accuracy']:.2%} of 9 given labels\n" in shown
+    assert "9 samples: class " in shown
+    np.savez("one.npz", x=blobs().inputs[:1], y=blobs().labels[:1])
+    assert "1 sample: class " in s2e("predict", run, "one.npz").stdout
+
+
+def test_audit_writes_the_most_doubtful_labels(run: str) -> None:
+    done = s2e("audit", run, "--top", "5", "-o", "doubtful.parquet")
+    assert done.exit_code == 0, done.stderr
+    written, all_labels = pd.read_parquet("doubtful.parquet"), pd.read_csv("run/label_issues.csv")
+    assert list(written) == list(all_labels)
+    assert written["id"].astype(int).tolist() == all_labels["id"].tolist()[:5]
+    assert "first 5 labels: doubtful.parquet\n" in done.stdout
+
+
+def test_other_endings_are_refused_before_any_work(run: str) -> None:
+    for arguments in (("predict", "absent", "absent.npz"), ("audit", "absent")):
+        refused = s2e(*arguments, "-o", "out.xlsx")
+        assert refused.exit_code == 2
+        assert "`output` must end with .csv, .parquet or .jsonl" in refused.stderr
+    both = s2e("audit", run, "--json", "-o", "-")
+    assert (both.exit_code, both.stdout) == (2, "")
+
+
+def test_comparisons_are_refused_with_what_to_do() -> None:
+    assert s2e("compare", save(), *TINY, "--methods", "standard", "--seeds", "1", "--out", "compared").exit_code == 0
+    for arguments in (("audit", "compared"), ("predict", "compared", "own.npz")):
+        refused = s2e(*arguments)
+        assert refused.exit_code == 2
+        assert refused.stderr.endswith("keeps no classifier; make one with s2e train, or with: s2e search own.npz\n")
+    assert s2e("report", "compared").exit_code == 0
+
+
+def test_one_doubtful_label_is_singular() -> None:
+    summary = {"samples": 2, "issues": 1, "noise_rate": 0.5, "doubtful_classes": ["3"], "class_names": ["3", "4"]}
+    (doubtful, *_) = audit_tables({**summary, "transition": [[1, 0], [0, 1]]}, [], 3)
+    assert str(doubtful.caption).startswith("1 of 2 labels is probably wrong;")
+    assert str(doubtful.caption).endswith("not audited: class 3")

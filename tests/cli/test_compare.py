@@ -70,7 +70,7 @@ def test_a_table_is_printed_for_each_noise_setting() -> None:
             for figure in ("last_10_epochs", "best_epoch", "label_precision")
         ]
     assert "mean ± standard deviation over 2 seeds" in first
-    assert shown.endswith("run: run\n")
+    assert "\nrun: run\nnext:\n" in shown
 
 
 @pytest.mark.slow  # figures are drawn in `workflows/test_comparison_figures.py`, tables in `workflows/test_compare.py`
@@ -95,7 +95,7 @@ def test_without_out_the_run_is_under_runs() -> None:
     shown = done(right(), "--methods", "standard", "--seeds", "1")
     (made,) = Path("runs").iterdir()
     assert made.name.startswith("compare-right-")
-    assert shown.stdout.endswith(f"run: {made}\n")
+    assert f"\nrun: {made}\n" in shown.stdout
 
 
 def test_left_out_methods_are_listed() -> None:

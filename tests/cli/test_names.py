@@ -64,7 +64,7 @@ def test_names_of_data_never_control_the_terminal() -> None:
     assert refused.exit_code == 2
     assert r"\x1b" in audited.stdout
     with Path(f"{EVIL}.csv").open(newline="") as file:
-        cells = [row["predicted"] for row in csv.DictReader(file)]
+        cells = [row["predicted_label"] for row in csv.DictReader(file)]
     assert {plain_text(cell) for cell in cells} <= set(classes)
     assert not any(cell[:1] in tuple("=+-@\t\r") for cell in cells)
 
@@ -142,7 +142,7 @@ def test_names_that_are_not_utf_8_pass_through_every_command() -> None:
     with open("out.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
-    assert {row["predicted"] for row in rows} <= {r"caf\udce9", "dog"}
+    assert {row["predicted_label"] for row in rows} <= {r"caf\udce9", "dog"}
 
 
 def test_a_run_directory_that_is_not_utf_8_is_refused() -> None:

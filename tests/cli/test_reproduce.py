@@ -34,7 +34,7 @@ def test_without_a_name_help_is_shown() -> None:
     assert (bare.exit_code, with_help.exit_code) == (2, 0)
     assert (bare.stdout + bare.stderr).strip() == with_help.stdout.strip()
     assert re.search(r"Usage: .*reproduce \[OPTIONS\] WHAT", with_help.stdout)
-    assert "│ convergence " in with_help.stdout
+    assert "\n  convergence  " in with_help.stdout
 
 
 def test_unknown_name_is_refused_with_the_known_ones() -> None:
@@ -68,7 +68,7 @@ def test_unwritable_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_options_are_usage_errors() -> None:
     result = s2e("reproduce", "convergence", "--nonsense")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Usage:" in result.stderr
+    assert result.stderr.startswith("s2e: there is no option --nonsense")
 
 
 # ---------------------------------------------------------------------------------------------------------- experiments

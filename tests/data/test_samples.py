@@ -168,7 +168,7 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
 
 
 def test_a_class_without_samples_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="but 1 of 3 have none: b; remove the empty classes"):
+    with pytest.raises(InvalidInput, match="but 1 of 3 has none: b; remove the empty classes"):
         check_trainable(made([0, 2, 2]), batch_size=1)
     with pytest.raises(InvalidInput, match="but 9 of 10 have none: b, c, d, e, f, …; remove"):
         check_trainable(made([0, 0], classes=10), batch_size=1)

@@ -13,9 +13,9 @@ from sklearn.pipeline import make_pipeline
 from torch import nn
 
 from fitted_classifiers import QUICK, Narrow, fitted, of_any_shape, three_blobs
-from s2e import S2EClassifier
+from s2e import S2EClassifier, S2EWarning
 from s2e.errors import InvalidInput, S2EError
-from s2e.workflows import pipeline
+from s2e.workflows import pipeline, time_budget
 
 EPOCHS = 10
 ENOUGH = 6  # epochs after which most is learnt
@@ -178,7 +178,8 @@ def test_a_frame_with_text_categories_and_gaps_is_accepted(noisy):
     assert list(found.feature_names_in_) == [*"abcd", "city", "size"]
     assert found.score(frame, noisy[3]) > 0.7
     strange = frame.assign(city="Lima")
-    assert len(found.predict(strange.iloc[:3])) == 3, "a city never seen before"
+    with pytest.warns(S2EWarning, match="unknown categories are ignored: 'Lima'"):
+        assert len(found.predict(strange.iloc[:3])) == 3, "a city never seen before"
     with pytest.raises(ValueError, match="feature names should match"):
         found.predict(frame.drop(columns="city"))
 
@@ -350,3 +351,28 @@ def test_what_became_of_every_column_is_a_table(noisy, caplog):
     assert read.columns_["encoding"].tolist()[-1] == "it is named in `drop`"
     with pytest.raises(InvalidInput, match="`drop` and `text` must be None unless `X` is a table"):
         fitted(sparse.csr_matrix(X), given, drop=["a"])
+
+
+# Time and networks
+
+
+def test_a_time_budget_ends_the_search_before_its_last_trial(noisy, monkeypatch):
+    monkeypatch.setattr(time_budget.LimitedListener, "_finishes_in_time", lambda *_: False)
+    stopped = fitted(noisy[0], noisy[1], n_trials=6, generation_size=2, time_budget="1h")
+    assert (len(stopped.study_.trials), stopped.n_trials_, stopped.status_) == (2, 6, "stopped early")
+    assert fitted(noisy[0], noisy[1]).status_ == "complete"
+
+
+def test_a_time_budget_too_short_for_one_generation_is_refused_with_arguments_of_python(noisy):
+    with pytest.raises(InvalidInput, match=r"`time_budget` must be enough for one generation.*`epochs=\d+`\.$"):
+        fitted(noisy[0], noisy[1], epochs=100_000, time_budget=2)
+    with pytest.raises(InvalidInput, match="`time_budget` must be a time such as 90s, 2m or 1h, but got 'soon'"):
+        fitted(noisy[0], noisy[1], time_budget="soon")
+
+
+def test_networks_are_the_fitted_modules(quick, noisy):
+    assert not hasattr(S2EClassifier(), "networks_")
+    inputs = torch.from_numpy(quick.encode(noisy[0]))
+    with torch.no_grad():
+        probabilities = torch.stack([network(inputs).softmax(dim=1) for network in quick.networks_]).mean(dim=0)
+    np.testing.assert_allclose(probabilities, quick.predict_proba(noisy[0]), atol=1e-6)

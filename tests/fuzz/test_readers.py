@@ -15,6 +15,8 @@ import pytest
 
 from hostile_files import CHECKPOINTS, DATA, ESTIMATORS, READERS, RUNS, Reader, Tried, try_damaged
 
+pytestmark = pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning")  # a file that is read may need one
+
 REPORTS = [reader for reader in RUNS if reader.name.startswith("report")]
 """Readers that build a page for every file: 0.1 s each."""
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from s2e.data import load
 from s2e.data.input_readers import reader_from_json
+from s2e.data.table_files import read_table
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.runs.classifier_file import read_classifier
 from s2e.runs.directory import Run
@@ -46,13 +48,33 @@ def run(table: Path) -> Run:
 
 def test_predictions_are_named_and_probabilities_sum_to_1(run: Run, tmp_path: Path) -> None:
     found = predict(run, write_table(tmp_path / "new.csv", range(20, 50)))
-    rows = list(csv.DictReader(found.table().splitlines()))
-    assert [row["id"] for row in rows] == [f"sample {row}" for row in range(20, 50)]
+    rows = found.table(probabilities=True).to_dict("records")
+    assert [row["name"] for row in rows] == [f"sample {row}" for row in range(20, 50)]
     for row in rows:
-        shares = {name: float(row[f"p({name})"]) for name in "abcd"}
-        assert row["predicted"] == max(shares, key=lambda name: shares[name])
-        assert float(row["probability"]) == max(shares.values())
+        shares = {name: row[f"p({name})"] for name in "abcd"}
+        assert row["predicted_label"] == max(shares, key=lambda name: shares[name])
+        assert row["confidence"] == max(shares.values())
         assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
+
+
+def test_columns_are_kept_and_earlier_predictions_replaced(run: Run, table: Path, tmp_path: Path) -> None:
+    columns = ["name", *"abcdef", "colour", "kind"]
+    found = predict(run, table).table()
+    assert list(found) == [*columns, "predicted_label", "confidence"]
+    pd.testing.assert_frame_equal(found[columns], read_table(table))
+    found.assign(predicted_label="old").to_csv(tmp_path / "again.csv", index=False)
+    again = predict(run, tmp_path / "again.csv").table()
+    pd.testing.assert_frame_equal(again, found, check_exact=False, atol=1e-5)
+
+
+def test_given_labels_are_scored_and_missing_ones_are_not(run: Run, table: Path, tmp_path: Path) -> None:
+    found, frame = predict(run, table), read_table(table)
+    assert found.labels == frame["kind"].tolist()
+    assert found.accuracy == pytest.approx(np.mean(np.array(found.predicted) == frame["kind"].to_numpy()))
+    frame.assign(kind=frame["kind"].where(frame.index < 5)).to_csv(tmp_path / "some.csv", index=False)
+    some = predict(run, tmp_path / "some.csv")
+    assert (some.labelled, predict(run, write_table(tmp_path / "new.csv", range(9))).accuracy) == (5, None)
+    assert some.accuracy == pytest.approx(np.mean(np.array(found.predicted[:5]) == frame["kind"].to_numpy()[:5]))
 
 
 def test_predictions_do_not_depend_on_labels_column_order_or_other_rows(run: Run, table: Path, tmp_path: Path) -> None:
@@ -77,6 +99,10 @@ def test_arrays_are_numbered(tmp_path: Path) -> None:
     inputs = load(tmp_path / "own.npz").train.inputs[:9]
     expected = read_classifier(run).probabilities(inputs).mean(axis=0)
     np.testing.assert_allclose(found.probabilities, expected)
+    assert found.labels is None
+    for labels in (blobs().labels[:9], np.array(blobs().class_names)[blobs().labels[:9]]):  # positions, or names
+        np.savez(tmp_path / "labelled.npz", x=blobs().inputs[:9], y=labels)
+        assert predict(run, tmp_path / "labelled.npz").labels == [blobs().class_names[c] for c in blobs().labels[:9]]
     np.savez(tmp_path / "empty.npz", x=blobs().inputs[:0])
     with pytest.raises(InvalidInput, match="must hold samples to predict"):
         predict(run, tmp_path / "empty.npz")

@@ -101,7 +101,13 @@ def test_same_options_give_the_same_run_and_another_seed_another(searched: Run, 
 def test_result_has_the_documented_keys(searched: Run) -> None:
     found = result(searched)
     assert found.keys() == RESULT_KEYS
-    assert found["search"].keys() == {"trials", "generation_size", "best_trial", "validation_accuracy"}
+    assert found["search"].keys() == {
+        "trials",
+        "planned_trials",
+        "generation_size",
+        "best_trial",
+        "validation_accuracy",
+    }
     assert found["samples"].keys() == {"train", "valid", "test"}
     for row in found["methods"]:
         assert row.keys() == ROW_KEYS

@@ -8,16 +8,11 @@ import typer
 
 from s2e._version import __version__
 from s2e.cli import audit, datasets, predict, report, reproduce, workflow_commands
+from s2e.cli.application import Command, application
 from s2e.cli.terminal import out
 from s2e.interrupts import end_on_signals, ignore_ctrl_c
 
-app = typer.Typer(
-    name="s2e",
-    help="Train good classifiers on wrong labels, without knowing how many are wrong.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = application("s2e", "Train good classifiers on wrong labels, without knowing how many are wrong.", "COMMAND")
 
 
 @app.callback(invoke_without_command=True)
@@ -28,13 +23,13 @@ def common(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-app.command()(workflow_commands.search)
-app.command()(workflow_commands.train)
-app.command()(workflow_commands.compare)
-app.command()(audit.audit)
-app.command()(report.report)
-app.command()(predict.predict)
-app.command()(datasets.datasets)
+app.command(cls=Command)(workflow_commands.search)
+app.command(cls=Command)(workflow_commands.train)
+app.command(cls=Command)(workflow_commands.compare)
+app.command(cls=Command)(audit.audit)
+app.command(cls=Command)(report.report)
+app.command(cls=Command)(predict.predict)
+app.command(cls=Command)(datasets.datasets)
 app.add_typer(reproduce.app)
 
 

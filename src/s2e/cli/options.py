@@ -10,35 +10,38 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from s2e.cli.help_text import DATA, DEVICES, OUTPUT, TRAINING
 from s2e.specs import DEVICE_HELP, EXECUTOR_HELP, LOCAL, RAY_ADDRESS_HELP, leaves
 
-RUN_PANEL = "Run"
-Device = Annotated[str, typer.Option(help=DEVICE_HELP, rich_help_panel=RUN_PANEL)]
-Executor = Annotated[str, typer.Option(help=EXECUTOR_HELP, rich_help_panel=RUN_PANEL)]
+Device = Annotated[str, typer.Option(help=DEVICE_HELP, metavar="NAME", rich_help_panel=DEVICES)]
+Executor = Annotated[str, typer.Option(help=EXECUTOR_HELP, metavar="NAME", rich_help_panel=DEVICES)]
 RayAddress = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(help=RAY_ADDRESS_HELP, metavar="ADDRESS", rich_help_panel=RUN_PANEL),
+    typer.Option(help=RAY_ADDRESS_HELP, metavar="ADDRESS", rich_help_panel=DEVICES),
 ]
 Memory = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         help="Memory of the device that a population may use, such as 2G or 500M; larger ones are trained in parts",
         metavar="BYTES",
-        rich_help_panel=RUN_PANEL,
+        rich_help_panel=DEVICES,
     ),
 ]
 DataRoot = Annotated[
-    Path, typer.Option(help="Directory of the data sets, also of downloads", rich_help_panel=RUN_PANEL)
+    Path, typer.Option(help="Directory of the data sets, also of downloads", metavar="DIRECTORY", rich_help_panel=DATA)
 ]
 Out = Annotated[
     Optional[Path],  # noqa: UP045
-    typer.Option(help="Directory of the run; a new one under runs/ when not given", rich_help_panel=RUN_PANEL),
+    typer.Option(
+        help="Directory of the run; a new one under runs/ when not given", metavar="DIRECTORY", rich_help_panel=OUTPUT
+    ),
 ]
 Storage = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         help="URL of the study; study.db in the run directory when not given (optuna-dashboard shows it)",
-        rich_help_panel=RUN_PANEL,
+        metavar="URL",
+        rich_help_panel=DEVICES,
     ),
 ]
 StudyName = Annotated[
@@ -48,7 +51,7 @@ StudyName = Annotated[
         help="Name of the study at --storage, equal for all processes that share it; the last part of --out when not "
         "given",
         metavar="NAME",
-        rich_help_panel=RUN_PANEL,
+        rich_help_panel=DEVICES,
     ),
 ]
 Resume = Annotated[
@@ -56,7 +59,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         help="Continue the run in --out; data and options that are not given are those of the run",
-        rich_help_panel=RUN_PANEL,
+        rich_help_panel=OUTPUT,
     ),
 ]
 Log = Annotated[
@@ -65,12 +68,26 @@ Log = Annotated[
         help="Also write the progress to tensorboard[:DIR] (in the run directory when not given), mlflow[:URI] or "
         "wandb[:PROJECT]; may be given several times",
         metavar="NAME[:WHERE]",
-        rich_help_panel=RUN_PANEL,
+        rich_help_panel=OUTPUT,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn at random")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON", rich_help_panel=OUTPUT)]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print only warnings, errors, and the file or directory written", rich_help_panel=OUTPUT
+    ),
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show a traceback when something goes wrong", rich_help_panel=OUTPUT)
+]
+Seed = Annotated[
+    int,
+    typer.Option(min=0, help="Seed of everything that is drawn at random", metavar="INTEGER", rich_help_panel=TRAINING),
+]
+
+METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+"""How values are shown in the help, by their type."""
 
 RUNNING: dict[str, tuple[Any, Any]] = {
     "device": (Device, "auto"),
@@ -84,6 +101,7 @@ RUNNING: dict[str, tuple[Any, Any]] = {
     "resume": (Resume, False),
     "log": (Log, None),
     "as_json": (Json, False),
+    "quiet": (Quiet, False),
     "debug": (Debug, False),
 }
 """Options of every command that makes a run, with their defaults."""
@@ -98,12 +116,11 @@ def parameter(field: Field[Any], default: Any, panel: str | None) -> inspect.Par
     elif about.get("separated"):
         kind, default = str, ",".join(default)
     elif "parse" in about:
-        kind = str
-        default = str(default)
+        kind, default = (str, str(default)) if default is not None else (Optional[str], None)  # noqa: UP045
     elif default is None:
         kind = Optional[kind]  # noqa: UP045
     given = {
-        "metavar": about.get("metavar"),
+        "metavar": about.get("metavar") or METAVARS.get(about.get("type") or type(default), METAVARS[str]),
         "help": about["help"],
         "min": about.get("minimum"),
         "rich_help_panel": panel,
@@ -124,7 +141,10 @@ def signature(options: type, running: tuple[str, ...]) -> inspect.Signature:
         if "spec" in nested.metadata
         for leaf, _ in leaves(nested.metadata["spec"])
     }
-    own = [parameter(field, default, panels.get(field.name)) for field, default in leaves(options)]
+    own = [
+        parameter(field, default, field.metadata.get("panel") or panels.get(field.name))
+        for field, default in leaves(options)
+    ]
     return inspect.Signature([context, *own, *(_parameter(name, *RUNNING[name]) for name in running)])
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from s2e.cli.options import Debug
+from s2e.cli.help_text import DATA, OUTPUT
+from s2e.cli.options import Debug, Quiet
 from s2e.cli.terminal import reporting, say
 from s2e.errors import RunConflict
 
@@ -22,14 +23,32 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help=f"The page; {NAME} in the first RUN when not given"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help=f"The page; {NAME} in the first RUN when not given",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=0, help="Most doubtful labels to show, for each run, beside those worth most to review")
+        int,
+        typer.Option(
+            min=0,
+            metavar="INTEGER",
+            help="Most doubtful labels to show, for each run, beside those worth most to review",
+            rich_help_panel=OUTPUT,
+        ),
     ] = 60,
     data_root: Annotated[
-        Path | None, typer.Option(help="Directory of the data sets; that of each run when not given")
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Directory of the data sets; that of each run when not given",
+            rich_help_panel=DATA,
+        ),
     ] = None,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Write one self-contained HTML page about one run or several."""
@@ -45,6 +64,9 @@ def report(
         for run, audited in page.audits:  # the page links to their tables
             with suppress(RunConflict, OSError), run.locked():
                 write_audit(run, audited)
+        if quiet:
+            say(str(where))
+            return
         for summary in page.summaries:
             say(summary)
         say(f"report: {where}")

@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
+from s2e.cli.application import Command, application
+from s2e.cli.help_text import OUTPUT
 from s2e.cli.options import Debug, Seed
 from s2e.cli.terminal import check_output, reporting, write_output
 from s2e.cli.workflow_commands import RESUMABLE, workflow_command
-from s2e.errors import unknown_name
 from s2e.specs import SamplersOptions, SpacesOptions, TableOptions
 
-NumbersOut = Annotated[Path | None, typer.Option(help="JSON file for the numbers; printed when not given")]
+NumbersOut = Annotated[
+    Path | None,
+    typer.Option(help="JSON file for the numbers; printed when not given", metavar="FILE", rich_help_panel=OUTPUT),
+]
 
 
-class Experiments(TyperGroup):
-    """The commands under `s2e reproduce`; any other name is refused in one line."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # typer's versions do not agree on the types
-        """Return the command named by the first argument."""
-        with reporting("--debug" in args):
-            if args[0] not in self.commands:
-                raise unknown_name("what", args[0], self.commands)
-        return super().resolve_command(ctx, args)
-
-
-app = typer.Typer(
-    name="reproduce",
-    help="Reproduce results of the paper: the convergence of its search, and comparisons of spaces and samplers.",
-    cls=Experiments,
-    subcommand_metavar="WHAT",
-    no_args_is_help=True,
+app = application(
+    "reproduce",
+    "Reproduce results of the paper: the convergence of its search, and comparisons of spaces and samplers.",
+    "WHAT",
 )
 
 
@@ -43,7 +33,7 @@ def reproduce() -> None:
     """Reproduce results of the paper."""
 
 
-@app.command()
+@app.command(cls=Command)
 def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) -> None:
     """Check the claims about the convergence of the search."""
     with reporting(debug):
@@ -58,7 +48,7 @@ def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) ->
             write_output("out", out, text + "\n")
 
 
-app.command()(
+app.command(cls=Command)(
     workflow_command(
         "reproduce spaces",
         SpacesOptions,
@@ -68,7 +58,7 @@ app.command()(
         tables="s2e.cli.space_tables:space_tables",
     )
 )
-app.command()(
+app.command(cls=Command)(
     workflow_command(
         "reproduce searchers",
         SamplersOptions,
@@ -78,7 +68,7 @@ app.command()(
         tables="s2e.cli.sampler_table:sampler_tables",
     )
 )
-app.command()(
+app.command(cls=Command)(
     workflow_command(
         "reproduce table",
         TableOptions,

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from s2e.engine import LAST_EPOCHS
+from s2e.errors import class_title, counted
 from s2e.plots import display_name, noise_title
 
 FIGURE_WIDTH = len("100.00 ± 10.00")
@@ -94,14 +95,15 @@ def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapp
 def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], shown: int) -> list[Table]:
     """The most doubtful labels of a run, and the most frequent wrong labels."""
     issues = [row for row in rows if row["is_label_issue"]]
-    found = f"{summary['issues']} of {summary['samples']} labels are probably wrong"
+    are = "is" if summary["issues"] == 1 else "are"
+    found = f"{summary['issues']} of {counted(summary['samples'], 'label')} {are} probably wrong"
     estimated = f"{found}; estimated share of wrong labels {_estimate(summary, 'noise_rate')}"
     if summary["accuracy"] is not None:
         estimated += f"\nestimated accuracy of the networks on correct labels {_estimate(summary, 'accuracy')}"
     if summary["message"]:
         estimated += f"\n{summary['message']}"
     if summary["doubtful_classes"]:
-        names = ", ".join(summary["doubtful_classes"])
+        names = ", ".join(map(class_title, summary["doubtful_classes"]))
         estimated += f"\nprobably not learnt by the networks, so their labels are not audited: {names}"
     doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
     for column in ("row", "given", "suggested"):
@@ -152,7 +154,11 @@ def _seeds(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _caption(result: Mapping[str, Any]) -> str:
-    searched = f", {result['search']['trials']} schedules searched" if "search" in result else ""
+    searched = ""
+    if "search" in result:
+        trials, planned = result["search"]["trials"], result["search"].get("planned_trials", 0)
+        of_planned = f"{trials} of " if trials < planned else ""
+        searched = f", {of_planned}{counted(max(trials, planned), 'schedule')} searched"
     lines = [f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"]
     if "test" not in result["samples"] and result.get("estimated", {}).get("accuracy"):
         lines.insert(0, f"estimated accuracy of S2E on correct labels {_estimate(result['estimated'], 'accuracy')}")

@@ -120,15 +120,27 @@ def say(text: str) -> None:
     typer.echo(printable(text))
 
 
-def show(run: Run, tables: Callable[[Mapping[str, Any]], list[Table]], *, as_json: bool) -> None:
-    """Print the result of a run, as JSON or as tables."""
+def show(
+    run: Run,
+    tables: Callable[[Mapping[str, Any]], list[Table]],
+    next_commands: Callable[[Run, Mapping[str, Any]], list[str]],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print the result of a run as JSON, or as tables, the path of the run and what to do next; or only the path."""
     result = run.read_json("result.json")
     if as_json:
         typer.echo(json.dumps({**result, "run": str(run.path)}, indent=2))
         return
+    if quiet:
+        say(str(run.path))
+        return
     for table in tables(result):
         out.print(table)
     say(f"run: {run.path}")
+    for line in next_commands(run, result):
+        say(line)
 
 
 def check_output(option: str, path: Path) -> None:
@@ -137,10 +149,24 @@ def check_output(option: str, path: Path) -> None:
         raise InvalidInput(f"`{option}` must be a file in an existing directory, but got {str(path)!r}.")
 
 
-def write_output(option: str, path: Path, text: str) -> None:
-    """Write the file that an option names; after an error, an old file is unchanged."""
+def check_table_output(option: str, path: Path) -> str:
+    """Refuse a file that no table can be written to, before any work; return its ending."""
+    from s2e.runs import table_suffix
+
+    suffix = table_suffix(option, path)
+    if str(path) != "-":
+        check_output(option, path)
+    return suffix
+
+
+def write_output(option: str, path: Path, content: str | bytes) -> None:
+    """Write the file that an option names, or standard output for "-"; after an error, an old file is unchanged."""
+    encoded = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    if str(path) == "-":
+        typer.echo(encoded, nl=False)
+        return
     try:
-        replace_output(path, text.encode(errors="backslashreplace"))  # file names may not be UTF-8
+        replace_output(path, encoded)  # file names may not be UTF-8
     except OSError as problem:
         raise InvalidInput(
             f"`{option}` must be a writable file, but {str(path)!r} is not: {problem.strerror}."

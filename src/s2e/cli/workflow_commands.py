@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -14,13 +14,26 @@ from typing import Any
 
 import typer
 
+from s2e.cli.next_commands import commands_after_comparison, commands_after_training, no_commands
 from s2e.cli.options import RUNNING, signature, values, with_flags
 from s2e.cli.terminal import err, quieten_optuna, reporting, resumable, show
 from s2e.errors import InvalidInput
 from s2e.interrupts import cleaned_up_by
 from s2e.specs import RAY, CompareOptions, SearchOptions, TrainOptions, assemble, to_bytes
 
-RESUMABLE = ("device", "executor", "ray_address", "memory", "data_root", "out", "resume", "log", "as_json", "debug")
+RESUMABLE = (
+    "device",
+    "executor",
+    "ray_address",
+    "memory",
+    "data_root",
+    "out",
+    "resume",
+    "log",
+    "as_json",
+    "quiet",
+    "debug",
+)
 """Options of a command whose run can be resumed."""
 
 LONGEST_NAME = 40
@@ -35,6 +48,7 @@ def workflow_command(
     *,
     running: tuple[str, ...] = (*RESUMABLE, "storage", "study_name"),
     tables: str = "s2e.cli.tables:run_tables",
+    next_commands: Callable[[Any, Mapping[str, Any]], list[str]] = no_commands,
 ) -> Callable[..., None]:
     """Return a command that runs a workflow: its options are the fields of a dataclass, nested ones included.
 
@@ -45,6 +59,7 @@ def workflow_command(
         about: help text of the command.
         running: names of the options in `RUNNING` that it has.
         tables: the function that makes tables of the result, in the same form.
+        next_commands: returns lines about what to do next, from the run and its result.
     """
     ordered = tuple(name for name in RUNNING if name in running)
 
@@ -56,7 +71,7 @@ def workflow_command(
             from s2e.runs import Run, RunLocation, stored_options
             from s2e.specs import flatten
             from s2e.workflows import notified
-            from s2e.workflows.progress import progress
+            from s2e.workflows.progress import SILENT, progress
 
             quieten_optuna()
             context, resume = given["context"], given.get("resume", False)
@@ -74,12 +89,13 @@ def workflow_command(
             memory = to_bytes("memory", given["memory"])
             callbacks = callbacks_of(given.get("log"), "log")
             started = RunStarted(command, flatten(made), directory)
-            with progress(err, partial(with_flags, options)) as shown, notified(callbacks, started, shown) as listener:
+            display = nullcontext(SILENT) if given["quiet"] else progress(err, partial(with_flags, options))
+            with display as shown, notified(callbacks, started, shown) as listener:
                 resuming = {"resume": resume} if "resume" in running else {}
                 own: dict[str, Any] = {"memory": memory, "study_name": given.get("study_name")}
                 run = _imported(workflow)(made, RunLocation(directory, **location, **own), listener, **resuming)
                 listener.metrics = result_scalars(run.read_json("result.json"))
-            show(run, _imported(tables), as_json=given["as_json"])
+            show(run, _imported(tables), next_commands, as_json=given["as_json"], quiet=given["quiet"])
 
     run_command.__name__ = command.split()[-1]
     run_command.__doc__ = about
@@ -153,6 +169,7 @@ search = workflow_command(
     SearchOptions,
     "s2e.workflows.search:search",
     "Search a schedule, train the final classifier with it, test it once.",
+    next_commands=commands_after_training,
 )
 train = workflow_command(
     "train",
@@ -160,6 +177,7 @@ train = workflow_command(
     "s2e.workflows.train:train",
     "Train one method with a given schedule, test it once.",
     running=RESUMABLE,
+    next_commands=commands_after_training,
 )
 compare = workflow_command(
     "compare",
@@ -167,4 +185,5 @@ compare = workflow_command(
     "s2e.workflows.compare:compare",
     "Train several methods from several seeds on the same noisy data, and write tables and figures.",
     tables="s2e.cli.tables:comparison_tables",
+    next_commands=commands_after_comparison,
 )

@@ -12,15 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from s2e.data.image_decoding import read_images
+from s2e.data.image_decoding import as_pixels, read_images
 from s2e.data.image_encoding import ImageEncoder
 from s2e.data.samples import ColumnUse, InputReader, Samples
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, InvalidType
 from s2e.files.arrays import read_npz
 from s2e.files.fields import Fields
 
@@ -54,6 +55,15 @@ class ImageReader:
         names = [file.relative_to(path).as_posix() if path.is_dir() else file.name for file in files]
         return Samples(read_images(files, self.side, self.channels), names)
 
+    def read_list(self, images: Any) -> Any:
+        """Return images as uint8 (N, C, S, S): a sequence of files or of `PIL.Image` images."""
+        given = list(images)
+        if all(isinstance(each, (str, PathLike)) for each in given):
+            return read_images(given, self.side, self.channels)
+        if not all(hasattr(each, "getexif") for each in given):
+            raise InvalidType("`X` must be a folder, or a sequence of image files or of `PIL.Image` images.")
+        return np.stack([as_pixels(each, self.side, self.channels) for each in given])
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, for `reader_from_json`."""
         return {"kind": self.kind, "side": self.side, "channels": self.channels}
@@ -77,7 +87,6 @@ class ArrayReader:
 
     def read(self, path: Path) -> Samples:
         """Read an .npz file with the samples under one of `INPUT_KEYS`."""
-        from s2e.data.encoders import encode_array
 
         def select(found: Collection[str]) -> list[str]:
             keys = [key for key in INPUT_KEYS if key in found]
@@ -88,13 +97,19 @@ class ArrayReader:
             return keys[:1]
 
         (array,) = read_npz(path, select).values()
+        return self.read_array(array, str(path))
+
+    def read_array(self, array: Any, origin: str) -> Samples:
+        """Return the samples in an array; `origin` is what holds it, for messages."""
+        from s2e.data.encoders import encode_array
+
         images = self.encoder if isinstance(self.encoder, ImageEncoder) else None
         shape = self.encoder.shape if isinstance(self.encoder, ImageEncoder) else (len(self.encoder.names),)
         pixels = images is not None and images.pixels
         wrong_type = array.dtype != np.uint8 if pixels else array.dtype.kind not in "biuf"
         if array.ndim < 1 or array[:1].size != (math.prod(shape) if len(array) else 0) or wrong_type:
             raise InvalidInput(
-                f"{path} must hold samples of shape {shape} as {'uint8' if pixels else 'numbers'}, as in training, "
+                f"{origin} must hold samples of shape {shape} as {'uint8' if pixels else 'numbers'}, as in training, "
                 f"but got {array.dtype} of shape {array.shape[1:]}."
             )
         samples = array.reshape(len(array), *shape)

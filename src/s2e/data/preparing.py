@@ -13,7 +13,7 @@ from s2e.data.noise import NoiseSpec, achieved_rate, apply_noise, parse_noise
 from s2e.data.npz import load_npz
 from s2e.data.reviewed import hold_out_with_decisions, matched, read_decisions, with_decisions
 from s2e.data.samples import LabelledData, Source, Splits, default_share, hold_out
-from s2e.errors import InvalidInput, listed
+from s2e.errors import InvalidInput, class_title, listed
 from s2e.seeds import derive
 from s2e.specs import AUTO, DATA_HELP, DataSpec
 
@@ -147,7 +147,7 @@ def _from_file(path: str, source: Source) -> LabelledData:
     if expected != found or not set(valid.class_names) <= set(train.class_names):
         raise InvalidInput(
             f"`validation` must hold samples of {expected} and classes of the training data, but {path!r} holds "
-            f"{found} and the classes {listed(valid.class_names, 10)}."
+            f"{found} and the classes {listed(map(class_title, valid.class_names), 10)}."
         )
     index = np.array([train.class_names.index(name) for name in valid.class_names], dtype=np.int64)
     return replace(valid, labels=index[valid.labels], class_names=train.class_names)

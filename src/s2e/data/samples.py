@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from s2e.errors import InvalidInput, listed, raise_all
+from s2e.errors import InvalidInput, class_title, listed, raise_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -238,7 +238,7 @@ def check_trainable(train: LabelledData, batch_size: int) -> None:
     empty = [train.class_names[label] for label in np.flatnonzero(counts == 0)]
     if empty:
         problems.append(
-            f"every class must have training samples, but {len(empty)} of {train.classes} have none: "
-            f"{listed(empty)}; remove the empty classes."
+            f"every class must have training samples, but {len(empty)} of {train.classes} "
+            f"{'has' if len(empty) == 1 else 'have'} none: {listed(map(class_title, empty))}; remove the empty classes."
         )
     raise_all(problems)

@@ -91,7 +91,11 @@ class TableReader:
 
     def read(self, path: Path) -> Samples:
         """Read a table; the label column and the ID column may be missing."""
-        frame = with_text_names(read_table(path))
+        return self.read_rows(read_table(path))
+
+    def read_rows(self, frame: pd.DataFrame) -> Samples:
+        """Read the rows of a table; the label column and the ID column may be missing."""
+        frame = with_text_names(frame)
         ids = self.ids_of(frame) if self.id_column in frame.columns else _row_numbers(frame)
         return Samples(self.encoder.encode(_input_columns(frame, self.label, self.id_column)), ids)
 

@@ -4,8 +4,10 @@ from s2e.engine.augmentation import Augmentation, augmentation_of, channel_stati
 from s2e.engine.checkpoints import Checkpoints
 from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
 from s2e.engine.devices import resolve_device, resolve_devices
+from s2e.engine.epoch_timing import epoch_seconds
 from s2e.engine.inference import Classifier, predictions
 from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
+from s2e.engine.onnx_export import export_onnx
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
 from s2e.engine.precision import check_precision
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
@@ -44,6 +46,8 @@ __all__ = [
     "check_plan",
     "check_precision",
     "check_task",
+    "epoch_seconds",
+    "export_onnx",
     "modules_of",
     "optimizer_of",
     "plan_of",

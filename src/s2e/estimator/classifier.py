@@ -5,6 +5,7 @@ Letters: N samples, F columns, C classes, T epochs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from s2e.audit import Evidence, LabelAudit, audit
 from s2e.callbacks import Callback, RunStarted, callbacks_of
@@ -30,7 +32,7 @@ from s2e.data.reviewed import Decision, hold_out_with_decisions, matched, with_d
 from s2e.data.samples import ColumnUse
 from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer, score_of
+from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer, export_onnx, score_of
 from s2e.ensembles import soft_trained
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
@@ -42,14 +44,19 @@ from s2e.seeds import derive
 from s2e.specs import AUTO, LOCAL, NO_AUGMENTATION, Execution, GenerationSize, TrainingSpec
 from s2e.studies import open_study, quiet_optuna
 from s2e.workflows import (
+    ARGUMENTS,
     SILENT,
     PipelineResult,
+    RunInputs,
+    Status,
     build_task,
     check_choices,
     notified,
     plan_for,
     search_and_train,
     sized,
+    time_of_search,
+    warns_in_python,
 )
 from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
 
@@ -60,6 +67,9 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from sklearn.utils import Tags
     from typing_extensions import Self
+
+PARAMETERS = replace(ARGUMENTS, trials="`n_trials={}`")
+"""How messages write the parameters that shorten `fit`."""
 
 
 class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -96,6 +106,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             cmaes or hyperband; or any `optuna.samplers.BaseSampler`.
         generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
             take little longer than 6, at most a fifth of `n_trials`.
+        time_budget: seconds, or a text such as "90s", "2m" or "1h", for the whole of `fit`: the search ends early
+            enough for the final training. A time too short for one generation is refused after a short measurement.
         restarts: seeds of the final training, of which validation selects one.
         ensemble: members that vote together at most, chosen on validation among the restarts, fixed schedules and the
             best six trials; 1 for the selected restart alone.
@@ -129,6 +141,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             with "noisy" validation the agreement with the relabelled samples.
         validation_: "clean" with `X_val`, else "noisy".
         study_: all trials, an Optuna study; a loaded classifier has none.
+        status_: "complete", "stopped early" by `time_budget`, or "some members diverged"; a loaded classifier has none.
         label_quality_: (N,) probability that the given label is correct.
         suggested_labels_: (N,) the most probable labels.
         sample_weight_: (N,) weights of the samples for a model: those of the final estimator, or, without one, the
@@ -176,6 +189,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         space: str | Space = "s2e",
         sampler: str | BaseSampler = "curve",
         generation_size: GenerationSize = 6,
+        time_budget: float | str | None = None,
         restarts: int = 3,
         ensemble: int = 6,
         distil: bool = False,
@@ -205,6 +219,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.space = space
         self.sampler = sampler
         self.generation_size = generation_size
+        self.time_budget = time_budget
         self.restarts = restarts
         self.ensemble = ensemble
         self.distil = distil
@@ -231,6 +246,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Fitting
 
+    @warns_in_python
     def fit(
         self, X: Any, y: Any = None, *, X_val: Any = None, y_val: Any = None, reviewed: Any = None, **refused: Any
     ) -> Self:
@@ -252,6 +268,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 by position in `X`, from 0, or files of decisions, as the page of `s2e report` writes them.
             refused: no other argument is accepted.
         """
+        began = time.monotonic()
         checks.refuse(refused)
         decisions = checks.decisions(reviewed)
         search, classifier = checks.search_spec(self), checks.classifier_spec(self)
@@ -298,17 +315,32 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             )
             plan = plan_for(task, search, training, seed)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
+            final: dict[str, Any] = {"validation": self.validation_, "restarts": self.restarts}
+            search_time = None
+            if search.time_budget is not None or self.verbose:
+                search_time = time_of_search(
+                    task,
+                    plan,
+                    **final,
+                    classifier=classifier,
+                    budget=search.time_budget,
+                    began=began,
+                    advice=PARAMETERS,
+                )
+                search_time.check(self.epochs_)
             outcome = search_and_train(
                 task,
                 plan,
                 self.study_,
-                validation=self.validation_,
-                restarts=self.restarts,
+                **final,
                 classifier=classifier,
+                search_time=search_time,
                 listener=listener,
                 stop_early=self.n_trials is None,
             )
             selected = outcome.selected[-1]
+            diverged = bool(selected.trained.curves.diverged[selected.index])
+            self.status_ = Status.of(stopped=outcome.stopped, diverged=diverged).value
             self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
             listener.metrics = {"validation_accuracy": self.validation_accuracy_, "trials": len(self.study_.trials)}
         self.schedule_ = outcome.found.schedule
@@ -411,6 +443,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _inputs(self, X: Any) -> NDArray[Any]:
         """Encode samples as in training."""
+        if isinstance(self._encoder, RunInputs):
+            return self._encoder.encode(X)
         return self._encoder.encode(self._checked(samples_and_labels(X, None)[0]))
 
     def _checked(self, X: Any) -> Any:
@@ -469,6 +503,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     # Prediction
 
+    @warns_in_python
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class, (N, C), of the vote of the networks or of the final estimator."""
         check_is_fitted(self)
@@ -510,6 +545,26 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         check_is_fitted(self)
         return pd.DataFrame(column_uses(self._encoder), columns=[each.name for each in fields(ColumnUse)])
 
+    @property
+    def networks_(self) -> tuple[nn.Module, ...]:
+        """The fitted modules, on the CPU in evaluation mode."""
+        check_is_fitted(self)
+        return self._classifier.networks
+
+    def encode(self, X: Any) -> NDArray[Any]:
+        """Return the inputs of the networks for samples, (N, ...), float32, or uint8 for pixels."""
+        check_is_fitted(self)
+        return self._inputs(X)
+
+    def export_onnx(self, path: str | PathLike[str]) -> None:
+        """Write the networks as an ONNX model from encoded samples to probabilities (`pip install 's2e[onnx]'`).
+
+        Its input `features` is what `encode` returns, as float32, pixels divided by 255; its output `probabilities` is
+        (N, C), the mean over the networks.
+        """
+        check_is_fitted(self)
+        export_onnx(self._classifier, path)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier to one file (safetensors, no pickle)."""
         from s2e.estimator.persistence import save
@@ -519,7 +574,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, network: Callable[..., Any] | None = None) -> Self:
-        """Read a file written by `save`; pass `network` again if it was a factory."""
+        """Read a file written by `save`, or the directory of a run of `s2e search` or `s2e train`.
+
+        Args:
+            path: the file or the directory. The classifier of a run takes samples as its data were read: a DataFrame
+                with the columns of the table, an array, a sequence of images, or a path.
+            network: the factory, if the classifier was fitted with one.
+        """
         from s2e.estimator.persistence import load
 
         return load(cls, path, network)
@@ -556,7 +617,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
         from s2e.workflows.progress import progress
 
-        return progress(Console(stderr=True))
+        return progress(Console(stderr=True, highlight=False, soft_wrap=True))
 
 
 def _texts(classes: NDArray[Any]) -> list[str]:

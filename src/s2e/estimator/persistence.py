@@ -19,7 +19,7 @@ from scipy import sparse
 from s2e._version import __version__
 from s2e.data.encoders import Encoder, read_encoder, write_encoder
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import Classifier
+from s2e.engine import LAST_EPOCHS, VALIDATION, Classifier
 from s2e.errors import InvalidInput, UnreadableData, first_line
 from s2e.estimator.classifier import S2EClassifier
 from s2e.estimator.pooled_models import NETWORKS, PooledModels, PosteriorLabels, models_for
@@ -34,6 +34,8 @@ from s2e.runs import (
     votes_to_json,
     with_normalisation,
 )
+from s2e.workflows import LoadedRun, RunInputs
+from s2e.workflows import load as load_run
 
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
@@ -65,6 +67,8 @@ _ANNOTATOR_NUMBERS = ["labels", "accuracy", "accuracy_low", "accuracy_high"]
 def save(fitted: Any, path: str | PathLike[str]) -> None:
     """Write a fitted classifier atomically."""
     where = Path(path)
+    if isinstance(fitted._encoder, RunInputs):
+        raise InvalidInput("a classifier of a run must be loaded from its directory; it is stored there already.")
     features = write_encoder(fitted._encoder)
     tensors = {FEATURES + name: _tensor(array) for name, array in features.arrays.items()}
     tensors |= {AUDIT + name: _tensor(getattr(fitted, name)) for name in _ARRAYS}
@@ -107,6 +111,10 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
 def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callable[..., Any] | None) -> Fitted:
     """Read a fitted classifier; `network` is its factory if it is not a reference network."""
     where = Path(path)
+    if where.is_dir():
+        made = cls()
+        restore_from_run(made, load_run(where))
+        return made
     if not where.is_file():
         raise UnreadableData(f"{str(where)!r} must be a file written by `save`, but it does not exist.")
     with _naming(where):
@@ -123,6 +131,31 @@ def load(cls: Callable[..., Fitted], path: str | PathLike[str], network: Callabl
     with _naming(where):
         _restore(fitted, about, tensors)
     return made
+
+
+def restore_from_run(fitted: Any, run: LoadedRun) -> None:
+    """Set the parameters and attributes of a fitted classifier from a run.
+
+    The rows of the audit are those of the run's data, in their order; IDs are the index of `find_label_issues`.
+    """
+    options, result, audited = run.config["options"], run.result, run.audited
+    names = {"n_trials": "trials", "random_state": "seed"}
+    for name in fitted.get_params(deep=False):
+        option = names.get(name, name)
+        if option in options:
+            setattr(fitted, name, options[option])
+    classifier = run.classifier
+    fitted._encoder, fitted._classifier = classifier.inputs, classifier._classifier
+    fitted.classes_ = classifier.classes_
+    fitted.schedule_, fitted.epochs_, fitted.batch_size_ = run.schedule, len(run.schedule), options["batch_size"]
+    fitted.validation_ = "clean" if result["validation"] == "clean" else "noisy"
+    fitted.validation_accuracy_ = result["methods"][-1][VALIDATION][f"last_{LAST_EPOCHS}_epochs"]
+    fitted.status_ = result["status"]
+    if "search" in result:
+        fitted.n_trials_, fitted.study_ = result["search"]["trials"], run.study
+    order = np.argsort(audited.rows)
+    fitted._given, fitted._index = audited.labels[order], pd.Index(np.array(audited.ids, dtype=object)[order])
+    fitted._store_audit(audited.audit, audited.rows)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from s2e.data.image_encoding import ImageEncoder
 from s2e.data.reviewed import Decision, read_decisions
 from s2e.data.table_encoding import TableEncoder
 from s2e.errors import InvalidInput, raise_all, unknown_name
-from s2e.specs import AUTO, SCORES, ClassifierSpec, SearchSpec, count_problem, rate_problem, share_problem
+from s2e.specs import AUTO, SCORES, ClassifierSpec, SearchSpec, count_problem, rate_problem, share_problem, to_seconds
 from s2e.studies import DEFAULT_GENERATIONS, SIZES
 
 
@@ -77,9 +77,10 @@ def search_spec(estimator: Any) -> SearchSpec:
         share_problem("validation_share", estimator.validation_share),
     )
     raise_all(problems)
+    budget = to_seconds("time_budget", estimator.time_budget)
     if size != AUTO:  # no generation needs more points than there are trials
         size = min(size, DEFAULT_GENERATIONS * SIZES[0] if trials is None else trials)
-    return SearchSpec(estimator.space, estimator.sampler, trials, size)
+    return SearchSpec(estimator.space, estimator.sampler, trials, size, budget)
 
 
 def classifier_spec(estimator: Any) -> ClassifierSpec:

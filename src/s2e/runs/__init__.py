@@ -14,6 +14,7 @@ from s2e.runs.configuration import all_options, read_configuration
 from s2e.runs.csv_files import csv_text, plain_text
 from s2e.runs.directory import CONFIG, Run
 from s2e.runs.session import RunLocation, Session, stored_options
+from s2e.runs.table_formats import encoded_table, table_suffix
 
 __all__ = [
     "CONFIG",
@@ -23,6 +24,7 @@ __all__ = [
     "all_options",
     "csv_text",
     "described",
+    "encoded_table",
     "normalisation_to_json",
     "plain_text",
     "read_classifier",
@@ -30,6 +32,7 @@ __all__ = [
     "read_votes",
     "restored_networks",
     "stored_options",
+    "table_suffix",
     "votes_to_json",
     "with_normalisation",
     "write_classifier",

@@ -168,6 +168,11 @@ class Session(Generic[Options]):
         return self._run
 
     @property
+    def resumed(self) -> bool:
+        """Whether the run existed before this session."""
+        return self._before is not None
+
+    @property
     def seconds(self) -> float:
         """Seconds since the session began."""
         return time.monotonic() - self._began

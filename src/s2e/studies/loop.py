@@ -23,7 +23,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.engine import VALIDATION, Curves, EpochFinished, Member, Task, Trained, Trainer
-from s2e.errors import InvalidInput, TrainingDiverged
+from s2e.errors import InvalidInput, TrainingDiverged, counted
 from s2e.methods import Need
 from s2e.samplers import complete_trials
 from s2e.seeds import derive
@@ -172,7 +172,7 @@ def _next_generations(searches: Sequence[Search], epochs: int, owner: Owner) -> 
         if any(generations) or not (others := sum(trials_of_others(search.study) for search in searches)):
             return generations
         if not waited:
-            log.warning("waiting for %d trials of other processes", others)
+            log.warning("waiting for %s of other processes", counted(others, "trial"))
         waited = True
         time.sleep(WAIT_SECONDS)
 

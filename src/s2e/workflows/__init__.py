@@ -3,44 +3,59 @@
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.defaults import sized
 from s2e.workflows.finished import FinishedTrainings
+from s2e.workflows.loaded_run import LoadedRun, RunClassifier, RunInputs, load
 from s2e.workflows.outcomes import Outcome, result_rows, summarise
 from s2e.workflows.pipeline import (
     TEST,
     PipelineResult,
     build_task,
     check_choices,
+    find_schedule_in_time,
     find_schedules,
     folds_of,
     plan_for,
     search_and_train,
+    time_of_search,
 )
 from s2e.workflows.progress import SILENT, CallbackListener, ProgressListener, notified
+from s2e.workflows.python_warnings import warns_in_python
 from s2e.workflows.run_files import network_name
 from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
 from s2e.workflows.status import Status
+from s2e.workflows.time_budget import ARGUMENTS, SearchTime, population_times
 
 __all__ = [
+    "ARGUMENTS",
     "SILENT",
     "TEST",
     "CallbackListener",
     "FinishedTrainings",
+    "LoadedRun",
     "Outcome",
     "PipelineResult",
     "ProgressListener",
+    "RunClassifier",
+    "RunInputs",
+    "SearchTime",
     "SharedInputs",
     "Status",
     "bands",
     "build_task",
     "check_choices",
+    "find_schedule_in_time",
     "find_schedules",
     "folds_of",
     "keep_rate_curves",
+    "load",
     "load_shared_inputs",
     "network_name",
     "notified",
     "plan_for",
+    "population_times",
     "result_rows",
     "search_and_train",
     "sized",
     "summarise",
+    "time_of_search",
+    "warns_in_python",
 ]

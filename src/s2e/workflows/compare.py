@@ -39,6 +39,7 @@ from s2e.workflows.pipeline import TEST, check_choices, find_schedules, prepared
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import network_name, write_columns
 from s2e.workflows.status import Status
+from s2e.workflows.time_budget import expected_time, population_seconds
 
 LONGEST_NOISE = 60
 """Most characters of a noise setting in a file name, which may have 255 bytes."""
@@ -96,6 +97,8 @@ def compare(
         write_columns(run, settings[0].prepared, listener)
         finished = FinishedTrainings.of(run)
         fixed = [entrant for entrant in entrants if not entrant.searched]
+        if listener is not SILENT and (line := _expected_time(groups, entrants, plan, options, finished)) is not None:
+            listener.note(line)
         found: dict[tuple[str, str], BestTrial] = {}
         for group in groups:
             _train(group, fixed, options, finished, listener, found)
@@ -222,6 +225,36 @@ def _train(
         group.task, members, on_epoch=listener.epoch, on_first_stage=store, on_estimates=store_matrices
     )
     finished.add(list(_outcomes(group.task, entries, as_trained, trained)), {})
+
+
+def _expected_time(
+    groups: Sequence[Group],
+    entrants: Sequence[Entrant],
+    plan: SearchPlan,
+    options: CompareOptions,
+    finished: FinishedTrainings,
+) -> str | None:
+    """Return a line about the time of all unfinished trainings and searches; None if it is short or unknown."""
+    if groups[0].task.executor is not None:
+        return None
+    seconds, keep_all = 0.0, schedules.constant(1.0, groups[0].task.epochs)
+
+    def member(setting: Setting, entrant: Entrant) -> Member:
+        return Member(keep_all, 0, options.training.learning_rate, setting.prepared.splits.train.labels, entrant.method)
+
+    for group in groups:
+        for searched in (False, True):
+            own = [entrant for entrant in entrants if entrant.searched == searched]
+            left = [(setting, one) for one in own for setting in group.settings if finished.lacks(setting, one)]
+            seconds += population_seconds(group.task, [member(*entry) for entry in left])
+        generation = [member(*entry) for entry in group.searched(entrants) for _ in range(plan.generation_size)]
+        seconds += -(-plan.trials // plan.generation_size) * population_seconds(group.task, generation)
+    less = (
+        ["fewer `--seeds`", "fewer `--trials`"]
+        if any(entrant.searched for entrant in entrants)
+        else ["fewer `--seeds`"]
+    )
+    return expected_time(seconds, groups[0].task.device, less)
 
 
 def _training_name(noise: str, method: str, seed: int) -> str:

@@ -52,6 +52,7 @@ from s2e.methods import Method, Need, may_hold_out
 from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
+from s2e.samplers import complete_trials
 from s2e.seeds import derive
 from s2e.specs import ClassifierSpec, Execution, SearchSpec, SizedTrainingSpec, TrainingSpec
 from s2e.studies import (
@@ -60,6 +61,7 @@ from s2e.studies import (
     GenerationFinished,
     Search,
     SearchPlan,
+    best_trial,
     choose_generation_size,
     epochs_left,
     is_long_enough,
@@ -69,6 +71,7 @@ from s2e.studies import (
 )
 from s2e.workflows.defaults import longest
 from s2e.workflows.progress import SILENT, ProgressListener
+from s2e.workflows.time_budget import Advice, SearchTime, population_times
 
 TEST = "test"
 """Name under which a final training evaluates the test part."""
@@ -254,6 +257,38 @@ def find_schedules(
     return found, task
 
 
+def find_schedule_in_time(
+    task: Task,
+    search: Search,
+    search_time: SearchTime | None,
+    *,
+    relabel: bool = False,
+    run: Run | None = None,
+    listener: ProgressListener = SILENT,
+    stage: str = "search",
+    kept: KeptMembers | None = None,
+    stop_early: bool = False,
+) -> tuple[BestTrial, Task, bool]:
+    """Search one schedule, say how long it will take, and end in time; otherwise as `find_schedules`.
+
+    Returns:
+        The best trial, the task with the validation labels it was scored on, and whether the time ended the search.
+    """
+    more: dict[str, Any] = {"relabel": relabel, "run": run, "stage": stage, "kept": kept, "stop_early": stop_early}
+    if search_time is None:
+        (found,), task = find_schedules(task, [search], listener=listener, **more)
+        return found, task, False
+    generations = epochs_left([search], task.epochs) // task.epochs
+    if (line := search_time.line(search.plan, generations)) is not None:
+        listener.note(line)
+    limited = search_time.limited(listener)
+    if generations and complete_trials(search.study) and not limited.has_time:  # resumed, to train the final classifier
+        task = _relabelled(task, search.plan, run, listener) if relabel else task
+        return best_trial(search.study, search.plan.space, task.epochs), task, True
+    (found,), task = find_schedules(task, [search], listener=limited, **more)
+    return found, task, limited.stopped
+
+
 def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: ProgressListener) -> Task:
     """Relabel the validation part, or read the labels that an earlier session stored."""
     stored = {} if run is None else run.read_arrays(RELABELLED)
@@ -338,6 +373,7 @@ class PipelineResult:
         validation: "clean", "noisy" or "relabelled".
         task: the task with the validation labels that everything was selected by.
         ensemble: the networks of the classifier.
+        stopped: whether the search ended before its last trial, to keep a time budget.
     """
 
     found: BestTrial
@@ -346,6 +382,7 @@ class PipelineResult:
     validation: str
     task: Task
     ensemble: Ensemble
+    stopped: bool = False
 
 
 def _voting(
@@ -384,6 +421,36 @@ def fixed_trainings(method: Method, epochs: int) -> list[FinalTraining]:
     return [FinalTraining("plain", method, schedules.constant(1.0, epochs)), *assumed]
 
 
+def time_of_search(
+    task: Task,
+    plan: SearchPlan,
+    *,
+    validation: str,
+    restarts: int,
+    folds: int = FOLDS,
+    classifier: ClassifierSpec | None = None,
+    budget: float | None,
+    began: float,
+    advice: Advice,
+    relabel: bool = True,
+    baselines: Sequence[FinalTraining] = (),
+    test: LabelledData | None = None,
+) -> SearchTime:
+    """Measure how long `search_and_train` will take with these arguments.
+
+    Args:
+        budget: seconds that it may take; None for any time.
+        began: when the command began, by `time.monotonic`.
+        advice: how the caller writes arguments.
+    """
+    keep_all, of_samples = schedules.constant(1.0, task.epochs), folds_of(task, folds, plan.seed)
+    searched = FinalTraining(SEARCHED, task.method, keep_all, restarts, folds=of_samples)
+    fixed = fixed_trainings(task.method, task.epochs) if (classifier or ClassifierSpec()).ensemble > 1 else []
+    trainings = [*baselines, searched, *fixed]
+    times = population_times(task, plan, relabel=relabel and validation == "noisy", trainings=trainings, test=test)
+    return SearchTime(times, task.device, budget=budget, began=began, advice=advice)
+
+
 def search_and_train(
     task: Task,
     plan: SearchPlan,
@@ -397,6 +464,7 @@ def search_and_train(
     baselines: Sequence[FinalTraining] = (),
     test: LabelledData | None = None,
     run: Run | None = None,
+    search_time: SearchTime | None = None,
     listener: ProgressListener = SILENT,
     stage: str = "search",
     stop_early: bool = False,
@@ -415,6 +483,7 @@ def search_and_train(
         baselines: other final trainings, in the same population.
         test: test part of the final trainings.
         run: stores new validation labels and the schedule as soon as they are found; None to write nothing.
+        search_time: expected and available time, from `time_of_search`; None for any time, without a line about it.
         listener: receives the progress.
         stage: name of the search in the progress.
         stop_early: end the search when no schedule is expected to be better beyond noise.
@@ -423,9 +492,10 @@ def search_and_train(
     relabel = relabel and validation == "noisy"
     spec = classifier or ClassifierSpec()
     kept = KeptMembers(run) if spec.ensemble > 1 else None
-    (found,), task = find_schedules(
+    found, task, stopped = find_schedule_in_time(
         task,
-        [Search(plan, study)],
+        Search(plan, study),
+        search_time,
         relabel=relabel,
         run=run,
         listener=listener,
@@ -458,4 +528,5 @@ def search_and_train(
         ensemble = distilled(
             task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
         )
-    return PipelineResult(found, selected, records, "relabelled" if relabel else validation, task, ensemble)
+    kind = "relabelled" if relabel else validation
+    return PipelineResult(found, selected, records, kind, task, ensemble, stopped)

@@ -20,6 +20,7 @@ from rich.table import Column
 
 from s2e.callbacks import Callback, RunEnded, RunStarted
 from s2e.engine import EpochFinished
+from s2e.errors import counted
 from s2e.studies import GenerationFinished
 
 MOST_NAMED = 4
@@ -199,7 +200,7 @@ class Lines:
         """Print the epoch, at most every ten seconds."""
         self._trained += len(progress.indices) / progress.population_size
         if time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
-            members = f", {len(progress.indices)} of {progress.population_size} members"
+            members = f", {len(progress.indices)} of {counted(progress.population_size, 'member')}"
             self._print(f"  epoch {progress.epoch}/{progress.epochs}{members}")
 
     def generation(self, done: GenerationFinished) -> None:

@@ -105,14 +105,17 @@ def _curves(selected: SelectedRestart) -> dict[str, NDArray[Any]]:
 
 
 def result(
-    prepared: Prepared, selected: Sequence[SelectedRestart], validation: str, *, searched: bool
+    prepared: Prepared, selected: Sequence[SelectedRestart], validation: str, *, searched: bool, stopped: bool = False
 ) -> dict[str, Any]:
-    """Return the part of `result.json` about final trainings; if a schedule was searched, its training is the last."""
+    """Return the part of `result.json` about final trainings; if a schedule was searched, its training is the last.
+
+    `stopped` says whether that search ended before its last trial.
+    """
     splits, last = prepared.splits, len(selected) - 1
     parts = {"train": splits.train, "valid": splits.valid, "test": splits.test}
     diverged = any(bool(each.trained.curves.diverged[each.index]) for each in selected)
     return {
-        "status": Status.of(stopped=False, diverged=diverged).value,
+        "status": Status.of(stopped=stopped, diverged=diverged).value,
         "methods": [_row(each, searched=searched and which == last) for which, each in enumerate(selected)],
         "epochs": selected[0].task.epochs,
         "noise_rate": prepared.noise_rate,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from s2e import schedules
 from s2e.data import Prepared, check_preparation, prepare
@@ -12,9 +14,17 @@ from s2e.methods import method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
 from s2e.workflows.defaults import default_generations, sized
-from s2e.workflows.pipeline import check_choices, plan_for, prepared_task, schedule_content, search_and_train
+from s2e.workflows.pipeline import (
+    check_choices,
+    plan_for,
+    prepared_task,
+    schedule_content,
+    search_and_train,
+    time_of_search,
+)
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, classifier_row, estimates, result, write_columns, write_final
+from s2e.workflows.time_budget import OPTIONS
 
 ASSUMED_NOISE_RATE = 0.2
 """Noise rate of the Co-teaching baseline where the true one is unknown."""
@@ -24,6 +34,7 @@ def search(
     options: SearchOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
 ) -> Run:
     """Search a schedule, train the final classifier with it, test it once, write the run."""
+    began = time.monotonic()
     check_preparation(options.dataset, [options.noise])
     check_choices(options.training, options.method, location.execution, options.search)
     session = Session("search", options, location, resume=resume)
@@ -40,6 +51,21 @@ def search(
     search_spec = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
     options = replace(options, search=search_spec, training=training)
     network = str(training.network)
+    final: dict[str, Any] = {
+        "validation": prepared.validation,
+        "restarts": options.restarts,
+        "folds": options.folds,
+        "classifier": options.classifier,
+        "relabel": options.relabel,
+        "baselines": _baselines(prepared, options.restarts, training.epochs) if options.baselines else (),
+        "test": prepared.splits.test,
+    }
+    budget = options.search.time_budget
+    search_time = None
+    if budget is not None or listener is not SILENT:
+        search_time = time_of_search(task, plan, **final, budget=budget, began=began, advice=OPTIONS)
+        if not session.resumed:
+            search_time.check(task.epochs)
     with session.start(about_run(network, prepared), options) as run:
         write_columns(run, prepared, listener)
         study = session.study()
@@ -47,24 +73,20 @@ def search(
             task,
             plan,
             study,
-            validation=prepared.validation,
-            restarts=options.restarts,
-            folds=options.folds,
-            classifier=options.classifier,
-            relabel=options.relabel,
-            baselines=_baselines(prepared, options.restarts, training.epochs) if options.baselines else (),
-            test=prepared.splits.test,
+            **final,
             run=run,
+            search_time=search_time,
             listener=listener,
             stage=stage,
         )
         searched = {
             "trials": len(study.trials),
+            "planned_trials": plan.trials,
             "generation_size": plan.generation_size,
             "best_trial": outcome.found.trial,
             "validation_accuracy": outcome.found.validation_accuracy,
         }
-        rows = result(prepared, outcome.selected, outcome.validation, searched=True)
+        rows = result(prepared, outcome.selected, outcome.validation, searched=True, stopped=outcome.stopped)
         rows["estimated"] = estimates(outcome.records)
         schedule = schedule_content(outcome.found)
         row = classifier_row(outcome, prepared.splits.test)

@@ -19,6 +19,7 @@ from s2e.workflows.defaults import longest, sized
 from s2e.workflows.pipeline import audit_records, check_choices, folds_of, prepared_task, train_final, write_early
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_columns, write_final
+from s2e.workflows.time_budget import expected_time, population_seconds
 
 
 def train(
@@ -43,9 +44,15 @@ def train(
         content = {"keep_rates": schedule.tolist()}
         folds = folds_of(task, options.folds, options.seed)
         write_early(run, content)
+        final = FinalTraining(task.method.name, task.method, schedule, transition=transition, folds=folds)
+        if listener is not SILENT and task.executor is None:
+            members = final.members(training.learning_rate, options.seed)
+            line = expected_time(population_seconds(task, members), task.device, ["fewer `--epochs`"])
+            if line is not None:
+                listener.note(line)
         selected = train_final(
             task,
-            [FinalTraining(task.method.name, task.method, schedule, transition=transition, folds=folds)],
+            [final],
             learning_rate=training.learning_rate,
             seed=options.seed,
             test=prepared.splits.test,

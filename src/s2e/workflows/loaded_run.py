@@ -1,0 +1,199 @@
+"""A run made on the command line, opened in Python: its classifier, study, curves, schedule and label audit.
+
+Letters: N samples, C classes, T epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+from numpy.typing import NDArray
+from torch import nn
+
+from s2e.audit import AuditedRun, audit_run
+from s2e.data.input_readers import ArrayReader, ImageReader
+from s2e.data.samples import InputReader
+from s2e.data.table_reader import TableReader
+from s2e.engine import Classifier, export_onnx
+from s2e.errors import InvalidInput, InvalidType, UnreadableData
+from s2e.runs import read_classifier, read_configuration
+from s2e.studies import quiet_optuna, with_password_of_the_environment
+from s2e.workflows.classifier_runs import open_classifier_run
+from s2e.workflows.predict import class_values, run_reader
+from s2e.workflows.python_warnings import warns_in_python
+
+CURVES, SCHEDULE = "curves.npz", "schedule.json"
+
+
+class RunInputs:
+    """Encodes samples as the reader of a run did in training.
+
+    Args:
+        reader: the reader.
+    """
+
+    def __init__(self, reader: InputReader) -> None:
+        self.reader = reader
+
+    def encode(self, X: Any) -> NDArray[Any]:
+        """Return the inputs of the networks, (N, ...), uint8 or float32.
+
+        Args:
+            X: a path of a file or folder; otherwise, by the data of the run, a DataFrame with the columns of the
+                table (those of labels and IDs may be missing), an array of samples, or a sequence of image files or
+                of `PIL.Image` images.
+        """
+        reader = self.reader
+        if isinstance(X, (str, PathLike)):
+            return np.asarray(reader.read(Path(X)).inputs)
+        if isinstance(reader, TableReader):
+            frame = X if isinstance(X, pd.DataFrame) or not hasattr(X, "to_pandas") else X.to_pandas()
+            if not isinstance(frame, pd.DataFrame):
+                raise InvalidType(
+                    f"`X` must be a DataFrame with the columns of the training table, or a path, but got "
+                    f"{type(X).__name__}."
+                )
+            return np.asarray(reader.read_rows(frame).inputs)
+        if isinstance(reader, ImageReader):
+            return np.asarray(reader.read_list(X))
+        if isinstance(reader, ArrayReader):
+            return np.asarray(reader.read_array(np.asarray(X), "`X`").inputs)
+        raise InvalidType(f"`X` must be a path for data read by {type(reader).__name__}.")
+
+
+class RunClassifier:
+    """The classifier of a run, with the methods of a fitted scikit-learn classifier.
+
+    Args:
+        classifier: its networks.
+        inputs: encodes samples.
+
+    Attributes:
+        classes_: (C,) the classes, as integers if all names are integers, otherwise as text.
+        inputs: encodes samples as in training.
+    """
+
+    def __init__(self, classifier: Classifier, inputs: RunInputs) -> None:
+        self._classifier, self.inputs = classifier, inputs
+        self.classes_ = class_values(classifier.class_names)
+
+    @property
+    def networks_(self) -> tuple[nn.Module, ...]:
+        """The trained modules, on the CPU in evaluation mode."""
+        return self._classifier.networks
+
+    @warns_in_python
+    def encode(self, X: Any) -> NDArray[Any]:
+        """Return the inputs of the networks; see `RunInputs.encode`."""
+        return self.inputs.encode(X)
+
+    @warns_in_python
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probability of every class, (N, C), mean over the networks; `X` as for `encode`."""
+        probabilities = self._classifier.probabilities(self.inputs.encode(X))
+        return np.asarray(probabilities.mean(axis=0, dtype=np.float64))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of every sample, (N,); `X` as for `encode`."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def export_onnx(self, path: str | PathLike[str]) -> None:
+        """Write the networks as an ONNX model from encoded samples to probabilities; see `s2e.engine.export_onnx`."""
+        export_onnx(self._classifier, path)
+
+
+class LoadedRun:
+    """A finished run of `s2e search` or `s2e train`; files are read when they are first used.
+
+    Args:
+        path: the run directory.
+
+    Attributes:
+        path: the run directory.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._run = open_classifier_run(path)
+        self.path = self._run.path
+
+    def __repr__(self) -> str:
+        return f"s2e.load({str(self.path)!r})"
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """What made the run: `command`, `options`, `versions`, …"""
+        return read_configuration(self._run)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The results, as in `result.json`."""
+        if not self._run.has_results:
+            raise UnreadableData(
+                f"{str(self.path)!r} is not finished: it has no results; continue it with: "
+                f"s2e {self.config['command']} --resume --out {self.path}"
+            )
+        found: dict[str, Any] = self._run.read_json("result.json")
+        return found
+
+    @cached_property
+    def schedule(self) -> NDArray[np.float64]:
+        """The keep rates that the classifier was trained with, (T,)."""
+        return np.array(self._run.read_fields(SCHEDULE).numbers("keep_rates"))
+
+    @cached_property
+    def curves(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:
+        """Accuracies, losses and keep rates by epoch, (T,) each, by name of the training and quantity."""
+        found: dict[str, dict[str, NDArray[Any]]] = {}
+        for key, array in self._run.read_arrays(CURVES).items():
+            training, _, quantity = key.partition("/")
+            found.setdefault(training, {})[quantity] = array
+        return found
+
+    @cached_property
+    def classifier(self) -> RunClassifier:
+        """The classifier: `predict`, `predict_proba`, `classes_`, `networks_`, `export_onnx`."""
+        return RunClassifier(read_classifier(self._run), RunInputs(run_reader(self._run)))
+
+    @cached_property
+    def study(self) -> optuna.Study:
+        """All trials of the search, an Optuna study."""
+        if self.config["command"] != "search":
+            raise InvalidInput(f"{str(self.path)!r} must be a run of s2e search to have a study, but is of s2e train.")
+        stored = self.config.get("storage")
+        storage = self._run.storage if stored is None else with_password_of_the_environment(stored)
+        with quiet_optuna():
+            return optuna.load_study(study_name=self.config["study"], storage=storage)
+
+    @warns_in_python
+    def audit(self) -> pd.DataFrame:
+        """Return the audit of the training labels, one row for each, the label of lowest quality first.
+
+        The columns are those of `label_issues.csv`, which `s2e audit` writes; here nothing is written.
+        """
+        return pd.DataFrame(self.audited.table())
+
+    @cached_property
+    def audited(self) -> AuditedRun:
+        """The audit with its summary and arrays."""
+        return audit_run(self._run)
+
+
+@warns_in_python
+def load(path: str | PathLike[str]) -> LoadedRun:
+    """Open a run of `s2e search` or `s2e train`.
+
+    Args:
+        path: the run directory.
+
+    Examples:
+        >>> run = s2e.load("runs/search-customers")  # doctest: +SKIP
+        >>> run.classifier.predict(pd.read_csv("new.csv"))  # doctest: +SKIP
+    """
+    return LoadedRun(path)
