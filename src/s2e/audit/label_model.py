@@ -35,8 +35,8 @@ These probabilities are less reliable than those of networks that were not train
 
 Everything follows from one posterior: the quality of a label is r_iy, the suggested label is its largest entry, and a
 label is an issue if another one is more probable. In two cases labels are ranked but none is an issue:
-- Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`) cannot distinguish a
-  wrong label from a hard sample.
+- Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`, U above `FEW_UNKNOWN`)
+  cannot distinguish a wrong label from a hard sample.
 - Where most samples with the label k are believed to belong to one other class, either most of these labels are wrong
   or, far more often, the networks have not learnt the class.
 
@@ -45,7 +45,8 @@ to the calibration, whose error moves a part of U from one to the other. The int
 
     estimate ± √((1.645 · standard error)² + (`CALIBRATION_ERROR` · U)²)
 
-and for weak networks the interval of the noise rate reaches from 0 to at least the share of disagreements. The constants were chosen with `benchmarks/audit_intervals.py`, on data sets other than those it reports.
+and for weak networks the interval of the noise rate reaches from 0 to at least the share of disagreements. The
+constants were chosen with `benchmarks/audit_intervals.py`, on data sets other than those it reports.
 
 With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
 each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 THRESHOLD = 0.5
 """Labels of lower quality are issues; another one is then more probable."""
 
-UNNOTICED_ERRORS = 0.1
+UNNOTICED_ERRORS = 0.2
 """γ/U: wrong predictions that the networks are sure of, as a share of the inputs whose class is unknown."""
 
 CALIBRATION_ERROR = 0.6
@@ -84,6 +85,9 @@ ERROR_OF_ENTRIES = 2.5
 
 LEAST_SKILL = 0.5
 """Skill, from 0 for a guess of the most frequent class to 1 for certainty, below which no label is an issue."""
+
+FEW_UNKNOWN = 0.1
+"""Share of inputs whose class is unknown up to which labels may be issues whatever the skill, as with a rare class."""
 
 SIGNIFICANCE = 1.645
 """Standard errors to either side of an estimate within which the truth lies in 90% of the cases."""
@@ -102,6 +106,9 @@ CANDIDATES_OF_MANY, ITERATIONS_OF_MANY = 32, 30
 
 MAX_TRANSITION_CLASSES = 2000
 """Largest number of classes for which the transition matrix is returned, 32 MB."""
+
+_CORRECT_AT_START = 0.7
+"""Share of correct labels from which the iteration starts, in addition to those correct by chance."""
 
 _ITERATIONS = 200
 _TOLERANCE = 1e-5
@@ -206,7 +213,7 @@ def audit(evidence: Evidence) -> LabelAudit:
     most_frequent = pairs.by_class(state.belief).max() / len(labels)
     skill = float(1 - unknown.mean() / max(1 - most_frequent, _ROUNDING))
     trained_on = bool(evidence.kept.any())
-    weak = skill < LEAST_SKILL and not trained_on
+    weak = skill < LEAST_SKILL and float(unknown.mean()) > FEW_UNKNOWN and not trained_on
     excluded = doubtful[labels]
     wrong = (1 - quality) if excluded.all() else (1 - quality)[~excluded]
     noise_rate, undecided = float(wrong.mean()), float(unknown.mean())
@@ -229,7 +236,7 @@ def audit(evidence: Evidence) -> LabelAudit:
         temperature=float(np.exp(-parameters.log_scale)),
         bias=parameters.bias,
         accuracy=accuracy,
-        accuracy_interval=_interval(accuracy, len(labels), undecided),
+        accuracy_interval=_interval(accuracy, len(labels), undecided, float(excluded.mean())),
         skill=skill,
         message=TRAINED_ON if trained_on else WEAK if weak else "",
     )
@@ -384,6 +391,11 @@ class _Candidates:
         return cls(classes, given, log_belief.astype(np.float32 if belief.size > _LARGE else np.float64), pairs)
 
     @property
+    def labels(self) -> Labels:
+        """The given labels, (N,)."""
+        return np.take_along_axis(self.classes, self.given[:, None], axis=1)[:, 0]
+
+    @property
     def large(self) -> bool:
         """Whether beliefs are computed in single precision."""
         return self.log_belief.dtype == np.float32
@@ -456,7 +468,11 @@ class _State(NamedTuple):
 
 
 def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
-    """Return the parameters that solve all equations; the iteration starts from half the labels being correct."""
+    """Return the parameters that solve all equations.
+
+    The iteration starts from a share of correct labels, the others drawn as frequently as the labels are given: wrong
+    labels of a frequent class would otherwise explain all labels of a rare one.
+    """
     pairs, weight = candidates.pairs, 1 - kept
     many = not isinstance(pairs, _AllPairs)
 
@@ -465,10 +481,11 @@ def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
         state = _expectation(candidates, parameters, weight)
         return _packed(_maximisation(candidates, parameters, state)), state.objective
 
-    half = ((pairs.row == pairs.column) + 1 / pairs.classes) / 2
+    frequencies = np.bincount(candidates.labels, minlength=pairs.classes) / len(candidates.labels)
+    start = _CORRECT_AT_START * (pairs.row == pairs.column) + (1 - _CORRECT_AT_START) * frequencies[pairs.column]
     found = fixed_point(
         step,
-        _packed(_Parameters(0.0, np.zeros(pairs.classes), half)),
+        _packed(_Parameters(0.0, np.zeros(pairs.classes), start)),
         memory=0 if many or (weight < 1).any() else _MEMORY,
         iterations=ITERATIONS_OF_MANY if many else _ITERATIONS,
         tolerance=_TOLERANCE_OF_LARGE if candidates.large else _TOLERANCE,
