@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from s2e.audit.evidence import Evidence
-from s2e.audit.label_model import TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
+from s2e.audit.label_model import NOT_LEARNT, TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
 
 PAIRS = np.array([[0.9, 0.1, 0, 0], [0, 0.8, 0.2, 0], [0, 0, 0.7, 0.3], [0.4, 0, 0, 0.6]])
 MIXED = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.25, 0.15, 0.6]])
@@ -292,6 +292,7 @@ def test_labels_of_a_class_that_was_not_learnt_are_ranked_but_no_issues():
     assert not found.issues.any()
     low, high = found.noise_rate_interval
     assert high - low > 1 / 4, "whether a third of the labels is wrong is unknown"
+    assert found.message == NOT_LEARNT
 
 
 # ------------------------------------------------------------------------------------- networks trained on the labels

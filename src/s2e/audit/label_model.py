@@ -139,6 +139,10 @@ WEAK = (
     "the networks are too weak to distinguish wrong labels from samples that are hard to classify: labels are ranked, "
     "but none is flagged"
 )
+NOT_LEARNT = (
+    "the networks have probably not learnt some classes: labels of these are ranked, but none is flagged, and the "
+    "estimates are uncertain"
+)
 TRAINED_ON = (
     "estimated from networks that were trained on these labels: probabilities may be too certain; train with folds for "
     "better ones"
@@ -238,14 +242,15 @@ def audit(evidence: Evidence) -> LabelAudit:
         accuracy=accuracy,
         accuracy_interval=_interval(accuracy, len(labels), undecided, float(excluded.mean())),
         skill=skill,
-        message=TRAINED_ON if trained_on else WEAK if weak else "",
+        message=TRAINED_ON if trained_on else WEAK if weak else NOT_LEARNT if doubtful.any() else "",
     )
 
 
 def _interval(estimate: float, samples: int, undecided: float, doubtful: float = 0.0) -> Interval:
     """Return the interval of a share among N samples; `doubtful` is the share of labels that it does not count."""
-    error = SIGNIFICANCE * np.sqrt(max(estimate * (1 - estimate), 1 / samples) / samples)
-    half = np.hypot(error, CALIBRATION_ERROR * undecided) + doubtful
+    error = SIGNIFICANCE * np.sqrt(np.maximum(estimate * (1 - estimate), 1 / samples) / samples)
+    # Of classes that were not learnt, all labels may be wrong, and as many samples may have other labels.
+    half = np.hypot(error, CALIBRATION_ERROR * undecided) + 2 * doubtful
     return Interval(*(float(end) for end in np.clip([estimate - half, estimate + half], 0, 1)))
 
 
