@@ -276,6 +276,17 @@ def test_weak_networks_rank_labels_but_flag_none():
     assert found.noise_rate_interval.low <= wrong.mean() <= found.noise_rate_interval.high
 
 
+def test_networks_that_never_predict_a_rare_class_are_weak():
+    generator = np.random.default_rng(0)
+    truth = (generator.random(2000) < 0.08).astype(int)
+    labels = np.where(generator.random(2000) < 0.5, truth, 0)
+    certain = np.repeat([[0.97, 0.03]], 2000, axis=0) + 0.01 * generator.random((2000, 2))
+    found = audit(unseen(labels, certain))
+    assert found.message == WEAK
+    assert not found.issues.any()
+    assert found.noise_rate_interval.high >= (labels != truth).mean() - 0.01
+
+
 def test_predictions_without_information_are_weak():
     labels = np.arange(300) % 3
     found = audit(unseen(labels, np.full((300, 3), 1 / 3)))

@@ -35,8 +35,8 @@ These probabilities are less reliable than those of networks that were not train
 
 Everything follows from one posterior: the quality of a label is r_iy, the suggested label is its largest entry, and a
 label is an issue if another one is more probable. In two cases labels are ranked but none is an issue:
-- Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`, U above `FEW_UNKNOWN`)
-  cannot distinguish a wrong label from a hard sample.
+- Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`) cannot distinguish a
+  wrong label from a hard sample.
 - Where most samples with the label k are believed to belong to one other class, either most of these labels are wrong
   or, far more often, the networks have not learnt the class.
 
@@ -86,8 +86,8 @@ ERROR_OF_ENTRIES = 2.5
 LEAST_SKILL = 0.5
 """Skill, from 0 for a guess of the most frequent class to 1 for certainty, below which no label is an issue."""
 
-FEW_UNKNOWN = 0.1
-"""Share of inputs whose class is unknown up to which labels may be issues whatever the skill, as with a rare class."""
+FEW_UNKNOWN, LEAST_SKILL_OF_FEW = 0.1, 0.2
+"""U up to which a smaller skill suffices: with a rare class, guessing the other one is nearly always right."""
 
 SIGNIFICANCE = 1.645
 """Standard errors to either side of an estimate within which the truth lies in 90% of the cases."""
@@ -217,14 +217,15 @@ def audit(evidence: Evidence) -> LabelAudit:
     most_frequent = pairs.by_class(state.belief).max() / len(labels)
     skill = float(1 - unknown.mean() / max(1 - most_frequent, _ROUNDING))
     trained_on = bool(evidence.kept.any())
-    weak = skill < LEAST_SKILL and float(unknown.mean()) > FEW_UNKNOWN and not trained_on
+    weak = skill < (LEAST_SKILL if unknown.mean() > FEW_UNKNOWN else LEAST_SKILL_OF_FEW) and not trained_on
     excluded = doubtful[labels]
     wrong = (1 - quality) if excluded.all() else (1 - quality)[~excluded]
     noise_rate, undecided = float(wrong.mean()), float(unknown.mean())
     predicted = candidates.log_belief.argmax(axis=1)
     interval = _interval(noise_rate, len(labels), undecided, float(excluded.mean()))
     if weak:  # all disagreements may be due to wrong labels, or none
-        interval = Interval(0.0, max(interval.high, float((predicted != candidates.given).mean())))
+        disagreement = _interval(float((predicted != candidates.given).mean()), len(labels), 0.0)
+        interval = Interval(0.0, max(interval.high, disagreement.high))
     accuracy = float("nan") if trained_on else float(posterior[samples, predicted].mean())
     return LabelAudit(
         quality=quality,
