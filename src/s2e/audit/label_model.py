@@ -46,7 +46,8 @@ to the calibration, whose error moves a part of U from one to the other. The int
     estimate ± √((1.645 · standard error)² + (`CALIBRATION_ERROR` · U)²)
 
 and for weak networks the interval of the noise rate reaches from 0 to at least the share of disagreements. The
-constants were chosen with `benchmarks/audit_intervals.py`, on data sets other than those it reports.
+constants were chosen on the tuning sets of `benchmarks/audit_intervals.py`; the rules for weak networks and rare
+classes also after results of seed 0 on its reported sets, so reported figures are those of other seeds.
 
 With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
 each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
