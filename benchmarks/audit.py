@@ -52,7 +52,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from s2e import schedules
 from s2e._version import __version__
-from s2e.audit import audit_run
+from s2e.audit import FOLDS, audit_run
 from s2e.data import LabelledData, prepare
 from s2e.engine import Member, Task, predictions, resolve_device, train_population
 from s2e.errors import InvalidInput, S2EError
@@ -214,6 +214,10 @@ def _audited(make_run: Callable[[ProgressListener], Run], data: LabelledData) ->
     more = {
         "schedule": run.read_json("schedule.json")["keep_rates"],
         "temperature": found.temperature,
+        "noise_rate_interval": list(found.noise_rate_interval),
+        "accuracy": audited.summary()["accuracy"],
+        "accuracy_interval": audited.summary()["accuracy_interval"],
+        "message": found.message,
         "doubtful_classes": audited.summary()["doubtful_classes"],
         "result": run.read_json("result.json"),
     }
@@ -388,7 +392,8 @@ def main(words: Sequence[str] | None = None) -> None:
     for seed in given.seed:
         for noise in given.noise:
             training = TrainingSpec(given.network, given.epochs, given.batch_size, given.learning_rate)
-            options = TrainOptions(DataSpec(given.data, validation="noisy"), noise, training=training, seed=seed)
+            data = DataSpec(given.data, validation="noisy")
+            options = TrainOptions(data, noise, training=training, folds=FOLDS, seed=seed)
             for row in compared(options, given, device):
                 rows.append(row)
                 (given.out / "audit.json").write_text(json.dumps({**about, "rows": _finite(rows)}, indent=2) + "\n")

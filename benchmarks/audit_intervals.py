@@ -7,7 +7,8 @@
 Every data set has correct labels, of which a known share is made wrong: symmetric (to any other class), pair (to the
 next class), classes (a different rate for each class), instance (a rate that depends on the input), missing (labels of
 the class 1 become 0), or none. Each classifier predicts every sample after training on other folds, with wrong labels.
-`s2e.find_label_issues` and cleanlab receive the same predictions.
+`s2e.find_label_issues` and cleanlab receive the same predictions. Seed 0 of the reported sets has been looked at while
+the model was written; use others with `--first-seed`.
 
 - co-teaching: networks of s2e, whose members each hold out one of five folds. Their schedule is that for 20% wrong
   labels: no classifier receives the noise rate.

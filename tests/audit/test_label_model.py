@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from s2e.audit.evidence import Evidence
-from s2e.audit.label_model import TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
+from s2e.audit.label_model import NOT_LEARNT, TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
 
 PAIRS = np.array([[0.9, 0.1, 0, 0], [0, 0.8, 0.2, 0], [0, 0, 0.7, 0.3], [0.4, 0, 0, 0.6]])
 MIXED = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.25, 0.15, 0.6]])
@@ -255,7 +255,7 @@ def test_intervals_hold_the_truth_in_at_least_90_percent_of_simulations():
 def test_labels_flagged_with_90_percent_are_wrong_in_about_90_percent():
     confident, wrong = [], []
     for seed in range(6):
-        setting = {"concentration": (0.1, 0.2)[seed % 2], "scale": (0.5, 1, 2)[seed % 3], "unnoticed": 0.15}
+        setting = {"concentration": (0.1, 0.2)[seed % 2], "scale": (0.5, 1, 2)[seed % 3], "unnoticed": 0.2}
         given, truth = simulated(SYMMETRIC, samples=4000, seed=seed, **setting)
         found = audit(given)
         about = found.issues & (np.abs(1 - found.quality - 0.9) < 0.05)
@@ -276,6 +276,17 @@ def test_weak_networks_rank_labels_but_flag_none():
     assert found.noise_rate_interval.low <= wrong.mean() <= found.noise_rate_interval.high
 
 
+def test_networks_that_never_predict_a_rare_class_are_weak():
+    generator = np.random.default_rng(0)
+    truth = (generator.random(2000) < 0.08).astype(int)
+    labels = np.where(generator.random(2000) < 0.5, truth, 0)
+    certain = np.repeat([[0.97, 0.03]], 2000, axis=0) + 0.01 * generator.random((2000, 2))
+    found = audit(unseen(labels, certain))
+    assert found.message == WEAK
+    assert not found.issues.any()
+    assert found.noise_rate_interval.high >= (labels != truth).mean() - 0.01
+
+
 def test_predictions_without_information_are_weak():
     labels = np.arange(300) % 3
     found = audit(unseen(labels, np.full((300, 3), 1 / 3)))
@@ -292,6 +303,7 @@ def test_labels_of_a_class_that_was_not_learnt_are_ranked_but_no_issues():
     assert not found.issues.any()
     low, high = found.noise_rate_interval
     assert high - low > 1 / 4, "whether a third of the labels is wrong is unknown"
+    assert found.message == NOT_LEARNT
 
 
 # ------------------------------------------------------------------------------------- networks trained on the labels

@@ -143,6 +143,7 @@ def test_predictions_out_of_fold_are_those_of_networks_not_trained_on_the_sample
 def test_methods_that_cannot_hold_out_have_no_folds() -> None:
     assert folds_of(replace(a_task(), method=METHODS["decoupling"]), 5, SEED) is None
     assert folds_of(a_task(), 0, SEED) is None
+    assert folds_of(replace(a_task(), train=TRAIN.take(np.arange(3))), 5, SEED) is None
 
 
 def test_relabelling_can_be_switched_off() -> None:

@@ -358,8 +358,11 @@ def audit_records(selected: SelectedRestart, noisy: LabelledData | None) -> dict
 
 
 def folds_of(task: Task, folds: int, seed: int) -> NDArray[np.int64] | None:
-    """Return the fold of each training sample, (N,); None for a method whose members cannot hold samples out."""
-    return stratified_folds(task.train.labels, folds, seed) if folds > 1 and may_hold_out(task.method) else None
+    """Return the fold of each training sample, (N,); None for few samples, or a method that cannot hold any out."""
+    if folds < 2 or not may_hold_out(task.method):
+        return None
+    found = stratified_folds(task.train.labels, folds, seed)
+    return found if found.any() else None
 
 
 @dataclass(frozen=True, eq=False)
