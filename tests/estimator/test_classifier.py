@@ -207,6 +207,7 @@ def test_result_depends_on_random_state(noisy, quick):
 
 def test_a_chosen_generation_size_is_searched_for_five_generations(noisy, monkeypatch):
     monkeypatch.setattr(pipeline, "choose_generation_size", lambda _task, _kinds, sizes: sizes[0] // 2)
+    monkeypatch.setattr(pipeline, "is_long_enough", lambda *_: False)
     assert len(fitted(noisy[0], noisy[1], n_trials=None, epochs=1, generation_size="auto").study_.trials) == 15
 
 

@@ -20,7 +20,7 @@ from s2e.methods import METHODS, SEARCHABLE
 from s2e.networks.factories import default_network
 from s2e.runs.directory import Run
 from s2e.seeds import derive
-from s2e.specs import Execution, SearchSpec, TrainingSpec
+from s2e.specs import ClassifierSpec, Execution, SearchSpec, TrainingSpec
 from s2e.studies import Search, SearchPlan, open_study
 from s2e.workflows.pipeline import (
     RELABELLED,
@@ -120,14 +120,33 @@ def test_relabelled_labels_are_stored_and_read_again(run: Run, monkeypatch: pyte
     _, first = find_schedules(task, searches, relabel=True, run=run, listener=log)
     expected = relabelled_validation(task, learning_rate=1e-2, seed=SEED)
     assert (expected != VALID.labels).any()
-    both = np.concatenate([VALID.labels, expected])
-    np.testing.assert_array_equal(first.evaluate[VALIDATION].labels, both)
-    np.testing.assert_array_equal(first.evaluate[VALIDATION].inputs, np.concatenate([VALID.inputs] * 2))
+    np.testing.assert_array_equal(first.evaluate[VALIDATION].labels, expected)
     np.testing.assert_array_equal(run.read_arrays(RELABELLED)["labels"], expected)
     assert log.stages[0] == ("relabelling validation", 3)
     monkeypatch.setattr("s2e.workflows.pipeline.relabelled_validation", lambda *_, **__: pytest.fail("trained again"))
     _, again = find_schedules(task, searches, relabel=True, run=run, listener=log)
-    np.testing.assert_array_equal(again.evaluate[VALIDATION].labels, both)
+    np.testing.assert_array_equal(again.evaluate[VALIDATION].labels, expected)
+
+
+def test_networks_are_chosen_by_given_and_new_labels() -> None:
+    task = a_task()
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="noisy", restarts=1)
+    new = outcome.task.evaluate[VALIDATION].labels
+    assert (new != VALID.labels).any()
+    np.testing.assert_array_equal(outcome.chosen_by.labels, np.concatenate([VALID.labels, new]))
+    np.testing.assert_array_equal(outcome.chosen_by.inputs, np.concatenate([VALID.inputs] * 2))
+    clean = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1)
+    assert clean.chosen_by is task.evaluate[VALIDATION]
+
+
+def test_one_member_is_the_selected_restart_and_trains_nothing_else() -> None:
+    task = a_task()
+    one = ClassifierSpec(ensemble=1)
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=2, classifier=one)
+    (selected,) = outcome.selected
+    assert len(selected.trained.networks_per_member) == 2
+    for name, tensor in selected.state.items():
+        assert (outcome.ensemble.state[name] == tensor).all()
 
 
 def test_test_part_never_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         restarts: int = 3,
         ensemble: int = 6,
         distil: bool = False,
-        final_estimator: Any = None,
+        final_estimator: Any = AUTO,
         scoring: str = "accuracy",
         validation_share: float | None = None,
         sparse_components: int | None = 256,
@@ -275,7 +275,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """Return the final estimator, fitted; None where the networks predict."""
         if self.final_estimator is None:
             return None
-        score, valid = score_of(outcome.task.score), outcome.task.evaluate[VALIDATION]
+        score, valid = score_of(outcome.task.score), outcome.chosen_by
         automatic = isinstance(self.final_estimator, str)
         own = self._model_samples(X, samples, data.inputs)
         if X_val is None:
@@ -283,14 +283,12 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         else:
             held = self._model_samples(X_val, checks.samples(self, X_val, encoder=self._encoder), valid.inputs)
         models = models_for(own) if automatic else {"": self.final_estimator}
-        found = choose_model(models, own, self._audited(), train.rows, (held, valid.labels), data.classes, score)
+        vote = self._classifier.vote(valid.inputs) if automatic else None
+        audited = self._audited()
+        found = choose_model(models, own, audited, train.rows, (held, valid.labels), data.classes, score, vote)
         if found is None and not automatic:
             raise InvalidInput("`final_estimator` must have labels of two classes to train on, but got those of one.")
-        if found is None or not automatic:
-            return found
-        vote = torch.from_numpy(self._classifier.vote(valid.inputs))[None]
-        networks = float(score(vote, torch.from_numpy(valid.labels))[0])
-        return found if found.score > networks else None
+        return found
 
     def _store_final(self, model: FinalModel | None) -> None:
         self._model = model

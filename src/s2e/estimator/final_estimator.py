@@ -23,6 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from s2e.engine import Score
+from s2e.ensembles import is_better_beyond_noise
 from s2e.errors import InvalidType
 from s2e.specs import AUTO
 from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
@@ -32,6 +33,15 @@ NETWORKS = "networks"
 
 MOST_SAMPLES_OF_KERNELS = 5000
 """Samples up to which a support vector machine is one of the models; extra trees with more."""
+
+MOST_COLUMNS_OF_BOOSTING = 100
+"""Columns up to which boosting is one of the models; with more of them it is slow and seldom better."""
+
+MOST_NUMBERS = 2**24
+"""Samples times columns up to which "auto" trains models beside the networks."""
+
+ERRORS = 2.0
+"""Standard errors by which networks must be better than the best model."""
 
 FEWEST_WEIGHT = 1e-3
 """Rows of smaller weights are left out: some models fail where all weights of a class are tiny."""
@@ -78,12 +88,14 @@ def models_for(samples: Any) -> dict[str, Any]:
         return {"logistic-regression": logistic}
     kernels = SVC(break_ties=True)  # predicts the largest decision
     trees = ExtraTreesClassifier(300, min_samples_leaf=2, random_state=0)
-    boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
-    few = samples.shape[0] <= MOST_SAMPLES_OF_KERNELS
+    boosting = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, early_stopping=False, random_state=0)
+    count, columns = samples.shape
+    if count * columns > MOST_NUMBERS:
+        return {}
     return {
         "logistic-regression": logistic,
-        "boosting": boosting,
-        **({"support-vectors": kernels} if few else {"extra-trees": trees}),
+        **({"boosting": boosting} if columns <= MOST_COLUMNS_OF_BOOSTING else {}),
+        **({"support-vectors": kernels} if count <= MOST_SAMPLES_OF_KERNELS else {"extra-trees": trees}),
     }
 
 
@@ -143,8 +155,11 @@ def choose_model(
     valid: tuple[Any, NDArray[np.int64]],
     classes: int,
     score: Score,
+    networks: NDArray[np.float64] | None = None,
 ) -> FinalModel | None:
     """Fit every model with every cleaning, and return the best on validation, fitted again to all samples.
+
+    The networks were chosen on the validation part and the models were not, so networks must be better beyond noise.
 
     Args:
         models: estimators by name.
@@ -154,13 +169,14 @@ def choose_model(
         valid: the validation part, with the labels that schedules were compared on; not among the rows `train`.
         classes: C.
         score: what is maximised.
+        networks: (N, C) probabilities of the networks on the validation part, if they may be chosen instead.
 
     Returns:
-        None if no model can be fitted: no cleaning leaves two classes.
+        None if the networks are better, or if no model can be fitted: no cleaning leaves two classes.
     """
     truth = torch.from_numpy(valid[1])
     part, own = take(samples, train), audited.take(train)
-    best: tuple[float, str, str] | None = None
+    best: tuple[float, str, str, NDArray[np.float64]] | None = None
     for name, estimator in models.items():
         for cleaning in _different(estimator):
             labels, weights = CLEANINGS[cleaning](own)
@@ -169,10 +185,10 @@ def choose_model(
             probabilities = probabilities_of(fitted(estimator, part, labels, weights), valid[0], classes)
             reached = float(score(torch.from_numpy(probabilities)[None], truth)[0])
             if best is None or reached > best[0]:
-                best = reached, name, cleaning
-    if best is None:
+                best = reached, name, cleaning, probabilities
+    if best is None or (networks is not None and is_better_beyond_noise(networks, best[-1], valid[1], ERRORS)):
         return None
-    reached, name, cleaning = best
+    reached, name, cleaning, _ = best
     labels, weights = CLEANINGS[cleaning](audited)
     model = fitted(models[name], samples, labels, weights)
     return FinalModel(name, cleaning, model, classes, reached, samples, labels, weights)

@@ -265,25 +265,22 @@ def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: Progres
     try:
         if "labels" not in stored or stored["labels"].dtype != np.int64:
             raise InvalidInput("`labels` must be integers.")
-        relabelled = with_validation_labels(task, stored["labels"])
+        return with_validation_labels(task, stored["labels"])
     except InvalidInput as problem:
         if run is None:
             raise
         path = str(run.path / RELABELLED)
         raise UnreadableData(f"{path!r} does not hold the labels of this validation part: {problem}") from problem
-    return _with_both_labels(task, relabelled)
 
 
-def _with_both_labels(given: Task, relabelled: Task) -> Task:
-    """Return a task whose validation part has every sample twice, with its given and its new label.
+def with_both_labels(given: LabelledData, relabelled: LabelledData) -> LabelledData:
+    """Return every sample of a validation part twice, with its given and with its new label.
 
     New labels are less noisy where the networks that relabel are good. Where they are not, the new labels repeat their
     errors, and prefer classifiers with the same errors; the errors of the given labels are independent of classifiers.
     """
-    one, other = given.evaluate[VALIDATION], relabelled.evaluate[VALIDATION]
-    twice = one.take(np.tile(np.arange(len(one)), 2))
-    both = replace(twice, labels=np.concatenate([one.labels, other.labels]))
-    return replace(given, evaluate={**given.evaluate, VALIDATION: both})
+    twice = given.take(np.tile(np.arange(len(given)), 2))
+    return replace(twice, labels=np.concatenate([given.labels, relabelled.labels]))
 
 
 def schedule_content(found: BestTrial) -> dict[str, Any]:
@@ -330,8 +327,9 @@ class PipelineResult:
         selected: the restart of each final training that validation selected; the searched schedule's is the last.
         records: records of that one, for a label audit.
         validation: "clean", "noisy" or "relabelled".
-        task: the task with the validation labels that everything was selected by.
+        task: the task with the validation labels that schedules and restarts were selected by.
         ensemble: the networks of the classifier.
+        chosen_by: the validation part by which they were chosen; after relabelling, with both labels of every sample.
     """
 
     found: BestTrial
@@ -340,11 +338,13 @@ class PipelineResult:
     validation: str
     task: Task
     ensemble: Ensemble
+    chosen_by: LabelledData
 
 
 def _voting(
     task: Task,
     candidates: Sequence[Mapping[str, Tensor]],
+    valid: LabelledData,
     baseline: Mapping[str, Tensor] | None,
     noisy: LabelledData | None,
     *,
@@ -357,7 +357,7 @@ def _voting(
     the new labels are misleading, and the ensemble is chosen by the given ones alone.
     """
     score = score_of(task.score)
-    chosen = choose_ensemble(task, candidates, task.evaluate[VALIDATION], score, most=most, seed=seed)
+    chosen = choose_ensemble(task, candidates, valid, score, most=most, seed=seed)
     if baseline is None or noisy is None:
         return chosen
     safe, vote = (each.probabilities(task, noisy.inputs) for each in (single_member(baseline), chosen))
@@ -443,10 +443,12 @@ def search_and_train(
     candidates = [state for training in finished[len(baselines) :] for state in training.states]
     candidates += [] if kept is None else [member.state for member in kept.members]
     baseline = finished[-1].state if fixed and relabel else None
-    ensemble = _voting(task, candidates, baseline, noisy, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
+    valid = task.evaluate[VALIDATION]
+    by = valid if noisy is None or not relabel else with_both_labels(noisy, valid)
+    ensemble = _voting(task, candidates, by, baseline, noisy, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
     if spec.distil:
         listener.stage("distillation", task.epochs)
         ensemble = distilled(
             task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
         )
-    return PipelineResult(found, selected, records, "relabelled" if relabel else validation, task, ensemble)
+    return PipelineResult(found, selected, records, "relabelled" if relabel else validation, task, ensemble, by)
