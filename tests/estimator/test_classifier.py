@@ -291,3 +291,38 @@ def test_images_and_rows_are_not_interchangeable(noisy):
         fitted(noisy[0], noisy[1]).predict(images)
     with pytest.raises(InvalidInput, match="images of shape"):
         fitted(images, noisy[1]).predict(noisy[0])
+
+
+# Imbalance, scores and ensembles
+
+
+@pytest.mark.parametrize("rare", [1, 2])
+@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy", "average_precision"])
+def test_a_class_of_one_or_two_samples_is_accepted(rare, scoring):
+    X, y = three_blobs(60)
+    few = np.where(y == 2, 1, y)
+    few[np.flatnonzero(y == 2)[:rare]] = 2
+    found = fitted(X, few, scoring=scoring, batch_size=16)
+    assert found.predict_proba(X).shape == (60, 3)
+
+
+def test_the_score_of_validation_is_the_one_named(noisy):
+    X, y = noisy[0], noisy[3]
+    few = np.flatnonzero((y < 2) | (np.arange(len(y)) % 10 == 0))
+    names = ("accuracy", "balanced_accuracy", "average_precision")
+    found = [
+        S2EClassifier(**QUICK, scoring=name, ensemble=1).fit(X[few], y[few], X_val=X[few], y_val=y[few])
+        for name in names
+    ]
+    assert len({each.validation_accuracy_ for each in found}) == 3
+
+
+def test_an_unknown_score_is_refused(noisy):
+    with pytest.raises(InvalidInput, match="`scoring` must be one of"):
+        fitted(noisy[0], noisy[1], scoring="f1")
+
+
+def test_one_member_has_the_networks_of_one_pair(noisy):
+    assert len(fitted(noisy[0], noisy[1], ensemble=1)._classifier.networks) == 2
+    assert len(fitted(noisy[0], noisy[1], ensemble=4)._classifier.networks) > 2
+    assert len(fitted(noisy[0], noisy[1], distil=True)._classifier.networks) == 1
