@@ -16,7 +16,7 @@ from s2e.audit.relabelling import relabelled_validation
 from s2e.engine.restarts import FinalTraining
 from s2e.engine.task import VALIDATION, Task
 from s2e.errors import InvalidInput
-from s2e.methods import METHODS, SEARCHABLE
+from s2e.methods import METHODS, SEARCHABLE, Coteaching
 from s2e.networks.factories import default_network
 from s2e.runs.directory import Run
 from s2e.seeds import derive
@@ -29,6 +29,7 @@ from s2e.workflows.pipeline import (
     build_task,
     check_choices,
     find_schedules,
+    method_for,
     plan_for,
     search_and_train,
     train_final,
@@ -181,3 +182,12 @@ def test_stages_announce_the_epochs_that_are_trained() -> None:
     assert log.stages == [("relabelling validation", 3), ("search", 6), ("final training", 3)]
     assert len(log.epochs) == 12
     assert [(done.finished, done.trials) for done in log.generations] == [(2, 4), (4, 4)]
+
+
+def test_samples_are_selected_within_labels_where_these_are_imbalanced() -> None:
+    rare = replace(TRAIN, labels=np.where(np.arange(len(TRAIN)) < 6, 1, 0), class_names=("a", "b"), clean_labels=None)
+    assert method_for("coteaching", TRAIN) == METHODS["coteaching"]
+    assert method_for("coteaching", rare) == Coteaching(by_class=True)
+    assert method_for("coteaching:by_class=false", rare) == METHODS["coteaching"]
+    assert method_for(Coteaching(), rare) == METHODS["coteaching"]
+    assert method_for("standard", rare) is METHODS["standard"]

@@ -117,5 +117,6 @@ __all__ = [
     "sample_cross_entropy",
     "selected_mean",
     "smallest",
+    "with_options",
     "within_classes",
 ]

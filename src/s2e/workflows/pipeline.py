@@ -48,7 +48,7 @@ from s2e.ensembles import (
     single_member,
 )
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.methods import Method, Need
+from s2e.methods import Method, Need, with_options
 from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
@@ -79,6 +79,9 @@ SCHEDULE = "schedule.json"
 
 ASSUMED_NOISE_RATES = (0.4, 0.2)
 """Noise rates of the Co-teaching schedules that may vote beside the searched one; the last is the baseline."""
+
+IMBALANCE = 4.0
+"""Factor between the numbers of samples of two labels from which samples are selected within labels."""
 
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
@@ -142,7 +145,7 @@ def build_task(
     task = Task(
         train,
         network,
-        method_of(method, default_network(shape, classes)),
+        method_for(method, train),
         evaluate,
         training.epochs,
         training.batch_size,
@@ -166,6 +169,20 @@ def build_task(
     keep_all = schedules.constant(1.0, training.epochs)
     check_task(task, [Member(keep_all, 0, training.learning_rate, transition=np.eye(classes))])
     return task
+
+
+def method_for(method: str | Method, train: LabelledData) -> Method:
+    """Return a method with the settings for these data.
+
+    Where labels are imbalanced, a method that is given by its name keeps the same share of every label, unless its
+    option `by_class` is given: the samples of a rare class have large losses at first, and would be left out.
+    """
+    found = method_of(method, default_network(train.sample_shape, train.classes))
+    counts = np.bincount(train.labels, minlength=train.classes)
+    chosen = isinstance(method, str) and "by_class" not in method
+    if not chosen or not hasattr(found, "by_class") or counts.max() < IMBALANCE * counts.min():
+        return found
+    return with_options(found, {"by_class": "true"})
 
 
 def prepared_task(
