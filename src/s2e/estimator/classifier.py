@@ -35,6 +35,7 @@ from s2e.estimator.final_estimator import (
     choose_model,
     flat,
     models_for,
+    out_of_fold,
     take,
 )
 from s2e.methods import Method
@@ -259,10 +260,24 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._classifier = outcome.ensemble.classifier(outcome.task)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
         self._given = labels.astype(np.int64)
-        self._store_audit(audit(Evidence.from_records(outcome.records)), outcome.records["rows"])
+        evidence, rows = Evidence.from_records(outcome.records), outcome.records["rows"]
+        if sparse.issparse(samples) and isinstance(self.final_estimator, str):
+            evidence, rows = self._evidence_of_a_model(samples, seed), np.arange(len(self._given))
+        self._store_audit(audit(evidence), rows)
         with self._threads():
             self._store_final(self._chosen_model(X, X_val, samples, data, train, outcome))
         return self
+
+    def _evidence_of_a_model(self, samples: Any, seed: int) -> Evidence:
+        """Return predictions of a linear model of all sparse columns, which suits them better than the networks do.
+
+        No prediction is by a model that was trained on the sample.
+        """
+        model, classes = models_for(samples)["logistic-regression"], len(self.classes_)
+        generator = np.random.default_rng(derive(seed, "folds"))
+        predicted = out_of_fold(model, samples, self._given, classes, generator)
+        count = len(self._given)
+        return Evidence(self._given, predicted[None], np.zeros(count), np.full((1, count), np.nan))
 
     def _chosen_model(
         self,

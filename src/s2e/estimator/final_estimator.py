@@ -43,6 +43,12 @@ MOST_NUMBERS = 2**24
 ERRORS = 2.0
 """Standard errors by which networks must be better than the best model."""
 
+FOLDS = 5
+"""Parts of the samples in cross-validation."""
+
+LEAST_PROBABILITY = 1e-4
+"""Added to probabilities: a model gives none to a class that it was not trained on."""
+
 FEWEST_WEIGHT = 1e-3
 """Rows of smaller weights are left out: some models fail where all weights of a class are tiny."""
 
@@ -145,6 +151,31 @@ def probabilities_of(estimator: Any, samples: Any, classes: int) -> NDArray[np.f
     else:
         found[np.arange(len(found)), np.asarray(estimator.predict(samples), dtype=np.int64)] = 1.0
     return found
+
+
+def out_of_fold(
+    estimator: Any, samples: Any, labels: NDArray[np.int64], classes: int, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return the probabilities of every sample by a model that was not trained on it, (N, C), all of them positive.
+
+    Args:
+        estimator: the model, a copy of which is fitted for each of `FOLDS` parts to the other parts.
+        samples: (N, ...) indexable by rows.
+        labels: (N,) in [0, C), by which the parts are stratified.
+        classes: C.
+        generator: draws the parts.
+    """
+    drawn = generator.permutation(len(labels))
+    drawn = drawn[np.argsort(labels[drawn], kind="stable")]  # by label, at random within a label
+    fold = np.empty(len(labels), dtype=np.int64)
+    fold[drawn] = np.arange(len(labels)) % FOLDS
+    found = np.zeros((len(labels), classes))
+    for held in range(FOLDS):
+        train, rows = np.flatnonzero(fold != held), np.flatnonzero(fold == held)
+        if len(rows):
+            model = fitted(estimator, take(samples, train), labels[train], np.ones(len(train)))
+            found[rows] = probabilities_of(model, take(samples, rows), classes)
+    return np.asarray((found + LEAST_PROBABILITY) / (1 + classes * LEAST_PROBABILITY))
 
 
 def choose_model(
