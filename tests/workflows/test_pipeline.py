@@ -14,7 +14,8 @@ from listeners import Log
 from populations import call_before_search_training
 from s2e.audit.relabelling import relabelled_validation
 from s2e.engine.restarts import FinalTraining
-from s2e.engine.task import VALIDATION, Task
+from s2e.engine.task import VALIDATION, Member, Task
+from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
 from s2e.methods import METHODS, SEARCHABLE, Coteaching
 from s2e.networks.factories import default_network
@@ -26,6 +27,7 @@ from s2e.workflows.pipeline import (
     RELABELLED,
     SEARCHED,
     TEST,
+    _voting,
     build_task,
     check_choices,
     find_schedules,
@@ -41,6 +43,7 @@ TRAINING = TrainingSpec(epochs=3, batch_size=32, learning_rate=1e-2)
 SEARCH = SearchSpec(space="coteaching", sampler="random", trials=4, generation_size=2)
 TRAIN, VALID, UNSEEN = blobs(), blobs(96, seed=1), blobs(96, wrong=0.0, seed=2)
 SEED = 5
+TRAIN_TRUTH, VALID_TRUTH = TRAIN.clean_labels, VALID.clean_labels
 
 
 def a_task(**changes: Any) -> Task:
@@ -191,3 +194,21 @@ def test_samples_are_selected_within_labels_where_these_are_imbalanced() -> None
     assert method_for("coteaching:by_class=false", rare) == METHODS["coteaching"]
     assert method_for(Coteaching(), rare) == METHODS["coteaching"]
     assert method_for("standard", rare) is METHODS["standard"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_misleading_new_labels_do_not_discard_a_better_baseline(seed: int) -> None:
+    task = replace(a_task(), epochs=20)
+    good, bad = (
+        train_population(task, [Member(np.ones(20), seed, 1e-2, labels)]).state
+        for labels in (TRAIN_TRUTH, (TRAIN_TRUTH + 1) % 4)
+    )
+    given = replace(VALID, labels=VALID_TRUTH)
+    misleading = replace(VALID, labels=(VALID_TRUTH + 1) % 4)
+    chosen = _voting(task, [bad, good], misleading, None, None, most=2, seed=seed)
+    safe = _voting(task, [bad, good], misleading, good, given, most=2, seed=seed)
+    accuracies = [
+        (each.probabilities(task, UNSEEN.inputs).argmax(axis=1) == UNSEEN.labels).mean() for each in (chosen, safe)
+    ]
+    assert accuracies[0] < 0.3
+    assert accuracies[1] > 0.8
