@@ -31,6 +31,7 @@ NO_AUGMENTATION: Final = "none"
 
 METHODS = ("standard", "decoupling", "f-correction", "mentornet", "coteaching", "coteaching+", "reweight", "jocor")
 SEARCHABLE_METHODS = ("mentornet", "coteaching", "coteaching+", "jocor")
+_BY_CLASS = "; NAME:by_class=true keeps the same share of every label, the default where labels are imbalanced"
 """The names in `s2e.methods`, repeated for the help texts because importing that package imports PyTorch."""
 
 LARGEST_COUNT: Final = 1_000_000
@@ -385,7 +386,7 @@ class SearchOptions:
     dataset: DataSpec = nested(DataSpec)
     noise: str = option("none", NOISE_HELP, panel="Data")
     method: str = option(
-        "coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}", panel="Training"
+        "coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}{_BY_CLASS}", panel="Training"
     )
     training: TrainingSpec = nested(TrainingSpec)
     search: SearchSpec = nested(SearchSpec)

@@ -170,3 +170,37 @@ def test_one_doubtful_label_is_singular() -> None:
     (doubtful, *_) = audit_tables({**summary, "transition": [[1, 0], [0, 1]]}, [], 3)
     assert str(doubtful.caption).startswith("1 of 2 labels is probably wrong;")
     assert str(doubtful.caption).endswith("not audited: class 3")
+
+
+def test_a_cleaned_table_has_its_columns_with_weights_and_suggestions(work: Path) -> None:
+    data = blobs()
+    rows = [
+        {"name": f"row {index}", **{f"x{at}": value for at, value in enumerate(row)}, "kind": data.class_names[label]}
+        for index, (row, label) in enumerate(zip(data.inputs.tolist(), data.labels.tolist(), strict=True))
+    ]
+    with Path("own.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    training = ["--method", "standard", "--epochs", "5", "--batch-size", "32", "--out", "run"]
+    done = s2e("train", "own.csv", "--label", "kind", "--id", "name", *training)
+    assert done.exit_code == 0, done.stderr
+    cleaned = s2e("audit", "run", "--cleaned", "cleaned.csv")
+    assert cleaned.exit_code == 0, cleaned.stderr
+    assert "cleaned data: cleaned.csv" in cleaned.stderr + cleaned.stdout
+    found, issues = table("cleaned.csv"), {row["id"]: row for row in table("run/label_issues.csv")}
+    assert [row["name"] for row in found] == [row["name"] for row in rows]
+    assert [row["kind"] for row in found] == [row["kind"] for row in rows]
+    for row in found:
+        assert row["suggested_label"] == issues[row["name"]]["suggested_label"]
+        assert float(row["sample_weight"]) == pytest.approx(float(issues[row["name"]]["label_quality"]), abs=1e-6)
+
+
+def test_cleaned_arrays_are_ids_labels_and_weights(run: str) -> None:
+    assert s2e("audit", run, "--cleaned", "cleaned.npz").exit_code == 0
+    with np.load("cleaned.npz") as found:
+        assert set(found) == {"id", "label", "sample_weight", "suggested_label", "suggested_weight"}
+        assert len(found["id"]) == len(table("run/label_issues.csv"))
+    refused = s2e("audit", run, "--cleaned", "cleaned.xlsx")
+    assert refused.exit_code == 2
+    assert "`cleaned` must be a .csv" in refused.stderr

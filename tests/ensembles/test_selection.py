@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from s2e.engine.scores import SCORES, accuracy
-from s2e.ensembles.selection import bagged_selection, greedy_selection
+from s2e.ensembles.selection import bagged_selection, greedy_selection, is_better_beyond_noise
 from s2e.errors import InvalidInput
 
 
@@ -111,3 +111,15 @@ def test_bagged_vote_is_better_on_new_samples_than_the_best_candidate():
 def test_other_shapes_are_refused(shape):
     with pytest.raises(InvalidInput, match="`probabilities` must be"):
         greedy_selection(np.zeros(shape), np.zeros(3, dtype=np.int64), accuracy)
+
+
+def test_differences_are_compared_with_their_standard_error():
+    labels = np.zeros(100, dtype=np.int64)
+    right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    other = np.concatenate([np.repeat(right, 50, axis=0), np.repeat(wrong, 50, axis=0)])
+    better = np.concatenate([np.repeat(right, 54, axis=0), np.repeat(wrong, 46, axis=0)])
+    # A difference of 0.04, standard deviation sqrt(0.04 * 0.96), hence a standard error of 0.0196.
+    assert is_better_beyond_noise(better, other, labels, errors=2.0)
+    assert not is_better_beyond_noise(better, other, labels, errors=2.1)
+    assert not is_better_beyond_noise(other, better, labels)
+    assert not is_better_beyond_noise(other, other, labels)

@@ -251,6 +251,7 @@ def test_result_depends_on_random_state(noisy, quick):
 
 def test_a_chosen_generation_size_is_searched_for_five_generations(noisy, monkeypatch):
     monkeypatch.setattr(pipeline, "choose_generation_size", lambda _task, _kinds, sizes: sizes[0] // 2)
+    monkeypatch.setattr(pipeline, "is_long_enough", lambda *_: False)
     assert len(fitted(noisy[0], noisy[1], n_trials=None, epochs=1, generation_size="auto").study_.trials) == 15
 
 
@@ -376,3 +377,38 @@ def test_networks_are_the_fitted_modules(quick, noisy):
     with torch.no_grad():
         probabilities = torch.stack([network(inputs).softmax(dim=1) for network in quick.networks_]).mean(dim=0)
     np.testing.assert_allclose(probabilities, quick.predict_proba(noisy[0]), atol=1e-6)
+
+
+# Imbalance, scores and ensembles
+
+
+@pytest.mark.parametrize("rare", [1, 2])
+@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy", "average_precision"])
+def test_a_class_of_one_or_two_samples_is_accepted(rare, scoring):
+    X, y = three_blobs(60)
+    few = np.where(y == 2, 1, y)
+    few[np.flatnonzero(y == 2)[:rare]] = 2
+    found = fitted(X, few, scoring=scoring, batch_size=16)
+    assert found.predict_proba(X).shape == (60, 3)
+
+
+def test_the_score_of_validation_is_the_one_named(noisy):
+    X, y = noisy[0], noisy[3]
+    few = np.flatnonzero((y < 2) | (np.arange(len(y)) % 10 == 0))
+    names = ("accuracy", "balanced_accuracy", "average_precision")
+    found = [
+        S2EClassifier(**QUICK, scoring=name, ensemble=1).fit(X[few], y[few], X_val=X[few], y_val=y[few])
+        for name in names
+    ]
+    assert len({each.validation_accuracy_ for each in found}) == 3
+
+
+def test_an_unknown_score_is_refused(noisy):
+    with pytest.raises(InvalidInput, match="`scoring` must be one of"):
+        fitted(noisy[0], noisy[1], scoring="f1")
+
+
+def test_one_member_has_the_networks_of_one_pair(noisy):
+    assert len(fitted(noisy[0], noisy[1], ensemble=1)._classifier.networks) == 2
+    assert len(fitted(noisy[0], noisy[1], ensemble=4)._classifier.networks) > 2
+    assert len(fitted(noisy[0], noisy[1], distil=True)._classifier.networks) == 1

@@ -18,7 +18,14 @@ from fitted_classifiers import three_blobs
 from s2e import S2EClassifier
 from s2e.engine.scores import accuracy
 from s2e.errors import InvalidInput, InvalidType
-from s2e.estimator.final_estimator import choose_model, fitted, models_for, probabilities_of, weight_parameter
+from s2e.estimator.final_estimator import (
+    choose_model,
+    fitted,
+    models_for,
+    out_of_fold,
+    probabilities_of,
+    weight_parameter,
+)
 from s2e.workflows.cleaning import AuditedLabels
 
 
@@ -95,6 +102,21 @@ def test_without_two_classes_there_is_no_model():
     audited = AuditedLabels(one, np.ones(4), one, np.ones(4))
     found = choose_model({"": LogisticRegression()}, np.eye(4), audited, np.arange(3), (np.eye(4), one), 2, accuracy)
     assert found is None
+
+
+def test_predictions_out_of_fold_do_not_depend_on_the_own_label():
+    samples, labels = three_blobs(60)
+    first = out_of_fold(KNeighborsClassifier(1), samples, labels, 3, np.random.default_rng(0))
+    np.testing.assert_allclose(first.sum(axis=1), 1)
+    assert (first > 0).all()
+    alone = np.zeros(60, dtype=np.int64)
+    alone[7] = 2  # no model that predicts this sample has seen its class
+    assert (
+        out_of_fold(LogisticRegression(), samples, np.where(alone == 2, 2, labels % 2), 3, np.random.default_rng(0))[
+            7, 2
+        ]
+        < 0.01
+    )
 
 
 def test_models_for_sparse_samples_are_linear():

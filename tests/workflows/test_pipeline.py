@@ -16,22 +16,25 @@ from s2e.audit.cross_fitting import FOLDS
 from s2e.audit.relabelling import relabelled_validation
 from s2e.engine.inference import predictions
 from s2e.engine.restarts import FinalTraining
-from s2e.engine.task import VALIDATION, Task
+from s2e.engine.task import VALIDATION, Member, Task
+from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
-from s2e.methods import METHODS, SEARCHABLE
+from s2e.methods import METHODS, SEARCHABLE, Coteaching
 from s2e.networks.factories import default_network
 from s2e.runs.directory import Run
 from s2e.seeds import derive
-from s2e.specs import Execution, SearchSpec, TrainingSpec
+from s2e.specs import ClassifierSpec, Execution, SearchSpec, TrainingSpec
 from s2e.studies import Search, SearchPlan, open_study
 from s2e.workflows.pipeline import (
     RELABELLED,
     SEARCHED,
     TEST,
+    _voting,
     build_task,
     check_choices,
     find_schedules,
     folds_of,
+    method_for,
     plan_for,
     search_and_train,
     train_final,
@@ -43,6 +46,7 @@ TRAINING = TrainingSpec(epochs=3, batch_size=32, learning_rate=1e-2)
 SEARCH = SearchSpec(space="coteaching", sampler="random", trials=4, generation_size=2)
 TRAIN, VALID, UNSEEN = blobs(), blobs(96, seed=1), blobs(96, wrong=0.0, seed=2)
 SEED = 5
+TRAIN_TRUTH, VALID_TRUTH = TRAIN.clean_labels, VALID.clean_labels
 
 
 def a_task(**changes: Any) -> Task:
@@ -160,14 +164,33 @@ def test_relabelled_labels_are_stored_and_read_again(run: Run, monkeypatch: pyte
     _, first = find_schedules(task, searches, relabel=True, run=run, listener=log)
     expected = relabelled_validation(task, learning_rate=1e-2, seed=SEED)
     assert (expected != VALID.labels).any()
-    both = np.concatenate([VALID.labels, expected])
-    np.testing.assert_array_equal(first.evaluate[VALIDATION].labels, both)
-    np.testing.assert_array_equal(first.evaluate[VALIDATION].inputs, np.concatenate([VALID.inputs] * 2))
+    np.testing.assert_array_equal(first.evaluate[VALIDATION].labels, expected)
     np.testing.assert_array_equal(run.read_arrays(RELABELLED)["labels"], expected)
     assert log.stages[0] == ("relabelling validation", 3)
     monkeypatch.setattr("s2e.workflows.pipeline.relabelled_validation", lambda *_, **__: pytest.fail("trained again"))
     _, again = find_schedules(task, searches, relabel=True, run=run, listener=log)
-    np.testing.assert_array_equal(again.evaluate[VALIDATION].labels, both)
+    np.testing.assert_array_equal(again.evaluate[VALIDATION].labels, expected)
+
+
+def test_networks_are_chosen_by_given_and_new_labels() -> None:
+    task = a_task()
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="noisy", restarts=1)
+    new = outcome.task.evaluate[VALIDATION].labels
+    assert (new != VALID.labels).any()
+    np.testing.assert_array_equal(outcome.chosen_by.labels, np.concatenate([VALID.labels, new]))
+    np.testing.assert_array_equal(outcome.chosen_by.inputs, np.concatenate([VALID.inputs] * 2))
+    clean = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1)
+    assert clean.chosen_by is task.evaluate[VALIDATION]
+
+
+def test_one_member_is_the_selected_restart_and_trains_nothing_else() -> None:
+    task = a_task()
+    one = ClassifierSpec(ensemble=1)
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=2, classifier=one)
+    (selected,) = outcome.selected
+    assert len(selected.trained.networks_per_member) == 2
+    for name, tensor in selected.state.items():
+        assert (outcome.ensemble.state[name] == tensor).all()
 
 
 def test_test_part_never_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,3 +225,30 @@ def test_stages_announce_the_epochs_that_are_trained() -> None:
     assert log.stages == [("relabelling validation", 3), ("search", 6), ("final training", 3)]
     assert len(log.epochs) == 12
     assert [(done.finished, done.trials) for done in log.generations] == [(2, 4), (4, 4)]
+
+
+def test_samples_are_selected_within_labels_where_these_are_imbalanced() -> None:
+    rare = replace(TRAIN, labels=np.where(np.arange(len(TRAIN)) < 6, 1, 0), class_names=("a", "b"), clean_labels=None)
+    assert method_for("coteaching", TRAIN) == METHODS["coteaching"]
+    assert method_for("coteaching", rare) == Coteaching(by_class=True)
+    assert method_for("coteaching:by_class=false", rare) == METHODS["coteaching"]
+    assert method_for(Coteaching(), rare) == METHODS["coteaching"]
+    assert method_for("standard", rare) is METHODS["standard"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_misleading_new_labels_do_not_discard_a_better_baseline(seed: int) -> None:
+    task = replace(a_task(), epochs=20)
+    good, bad = (
+        train_population(task, [Member(np.ones(20), seed, 1e-2, labels)]).state
+        for labels in (TRAIN_TRUTH, (TRAIN_TRUTH + 1) % 4)
+    )
+    given = replace(VALID, labels=VALID_TRUTH)
+    misleading = replace(VALID, labels=(VALID_TRUTH + 1) % 4)
+    chosen = _voting(task, [bad, good], misleading, None, None, most=2, seed=seed)
+    safe = _voting(task, [bad, good], misleading, good, given, most=2, seed=seed)
+    accuracies = [
+        (each.probabilities(task, UNSEEN.inputs).argmax(axis=1) == UNSEEN.labels).mean() for each in (chosen, safe)
+    ]
+    assert accuracies[0] < 0.3
+    assert accuracies[1] > 0.8

@@ -44,7 +44,7 @@ def relabelled_validation(
             schedules.coteaching(rate, task.epochs),
             derive(seed, "relabelling", index),
             learning_rate,
-            method=Coteaching(),
+            method=Coteaching(by_class=getattr(task.method, "by_class", False)),
         )
         for index, rate in enumerate(ASSUMED_NOISE_RATES)
     ]

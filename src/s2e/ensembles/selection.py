@@ -114,8 +114,9 @@ def bagged_selection(
         weights = greedy_selection(probabilities, labels, score, additions).astype(np.float64)
     else:
         weights = np.zeros(count)
+        size = max(min(2, count), round(SHARE * count))  # one alone would not be compared with any other
         for _ in range(bags):
-            members = np.sort(generator.choice(count, size=max(1, round(SHARE * count)), replace=False))
+            members = np.sort(generator.choice(count, size=size, replace=False))
             drawn = generator.integers(samples, size=samples)
             found = greedy_selection(probabilities[np.ix_(members, drawn)], labels[drawn], score, additions)
             weights[members] += found / found.sum()

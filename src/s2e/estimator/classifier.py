@@ -99,7 +99,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         precision: number format of products: "float32", "bfloat16", or "auto", what the device computes fastest without
             losing accuracy. Weights and losses are float32.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
-            `s2e.Method`.
+            `s2e.Method`. Where labels are imbalanced, the same share of every label is kept; "coteaching:by_class=true"
+            or "…=false" decides it.
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp, or an object with the
             interface `s2e.Space`.
         sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp,
@@ -392,7 +393,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """Return the final estimator of the caller, fitted; None where the networks predict."""
         if self.final_estimator is None or isinstance(self.final_estimator, str):
             return None
-        score, valid = score_of(outcome.task.score), outcome.task.evaluate[VALIDATION]
+        score, valid = score_of(outcome.task.score), outcome.chosen_by
         own = self._model_samples(X, samples, data.inputs)
         if X_val is None:
             held = take(own, valid.rows)

@@ -111,6 +111,8 @@ def choose_cleaning(
 ) -> FinalModel | None:
     """Fit an estimator with every cleaning, and return the best on validation, fitted again to all samples.
 
+    The networks were chosen on the validation part and the models were not, so networks must be better beyond noise.
+
     Args:
         estimator: a classifier of scikit-learn.
         samples: (N, ...) indexable by rows: an array, a sparse matrix or a DataFrame.
@@ -119,6 +121,7 @@ def choose_cleaning(
         valid: the validation part, with the labels that schedules were compared on; not among the rows `train`.
         classes: C.
         score: what is maximised.
+        networks: (N, C) probabilities of the networks on the validation part, if they may be chosen instead.
 
     Returns:
         None if it cannot be fitted: no cleaning leaves two classes.

@@ -121,5 +121,6 @@ __all__ = [
     "selected_mean",
     "small_losses",
     "smallest",
+    "with_options",
     "within_classes",
 ]

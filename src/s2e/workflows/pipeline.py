@@ -48,7 +48,7 @@ from s2e.ensembles import (
     single_member,
 )
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.methods import Method, Need, may_hold_out
+from s2e.methods import Method, Need, may_hold_out, with_options
 from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
@@ -83,6 +83,9 @@ SCHEDULE = "schedule.json"
 
 ASSUMED_NOISE_RATES = (0.4, 0.2)
 """Noise rates of the Co-teaching schedules that may vote beside the searched one; the last is the baseline."""
+
+IMBALANCE = 4.0
+"""Factor between the numbers of samples of two labels from which samples are selected within labels."""
 
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
@@ -146,7 +149,7 @@ def build_task(
     task = Task(
         train,
         network,
-        method_of(method, default_network(shape, classes)),
+        method_for(method, train),
         evaluate,
         training.epochs,
         training.batch_size,
@@ -170,6 +173,20 @@ def build_task(
     keep_all = schedules.constant(1.0, training.epochs)
     check_task(task, [Member(keep_all, 0, training.learning_rate, transition=np.eye(classes))])
     return task
+
+
+def method_for(method: str | Method, train: LabelledData) -> Method:
+    """Return a method with the settings for these data.
+
+    Where labels are imbalanced, a method that is given by its name keeps the same share of every label, unless its
+    option `by_class` is given: the samples of a rare class have large losses at first, and would be left out.
+    """
+    found = method_of(method, default_network(train.sample_shape, train.classes))
+    counts = np.bincount(train.labels, minlength=train.classes)
+    chosen = isinstance(method, str) and "by_class" not in method
+    if not chosen or not hasattr(found, "by_class") or counts.max() < IMBALANCE * counts.min():
+        return found
+    return with_options(found, {"by_class": "true"})
 
 
 def prepared_task(
@@ -301,25 +318,22 @@ def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: Progres
     try:
         if "labels" not in stored or stored["labels"].dtype != np.int64:
             raise InvalidInput("`labels` must be integers.")
-        relabelled = with_validation_labels(task, stored["labels"])
+        return with_validation_labels(task, stored["labels"])
     except InvalidInput as problem:
         if run is None:
             raise
         path = str(run.path / RELABELLED)
         raise UnreadableData(f"{path!r} does not hold the labels of this validation part: {problem}") from problem
-    return _with_both_labels(task, relabelled)
 
 
-def _with_both_labels(given: Task, relabelled: Task) -> Task:
-    """Return a task whose validation part has every sample twice, with its given and its new label.
+def with_both_labels(given: LabelledData, relabelled: LabelledData) -> LabelledData:
+    """Return every sample of a validation part twice, with its given and with its new label.
 
     New labels are less noisy where the networks that relabel are good. Where they are not, the new labels repeat their
     errors, and prefer classifiers with the same errors; the errors of the given labels are independent of classifiers.
     """
-    one, other = given.evaluate[VALIDATION], relabelled.evaluate[VALIDATION]
-    twice = one.take(np.tile(np.arange(len(one)), 2))
-    both = replace(twice, labels=np.concatenate([one.labels, other.labels]))
-    return replace(given, evaluate={**given.evaluate, VALIDATION: both})
+    twice = given.take(np.tile(np.arange(len(given)), 2))
+    return replace(twice, labels=np.concatenate([given.labels, relabelled.labels]))
 
 
 def schedule_content(found: BestTrial) -> dict[str, Any]:
@@ -374,8 +388,9 @@ class PipelineResult:
         selected: the restart of each final training that validation selected; the searched schedule's is the last.
         records: records of that one, for a label audit.
         validation: "clean", "noisy" or "relabelled".
-        task: the task with the validation labels that everything was selected by.
+        task: the task with the validation labels that schedules and restarts were selected by.
         ensemble: the networks of the classifier.
+        chosen_by: the validation part by which they were chosen; after relabelling, with both labels of every sample.
         stopped: whether the search ended before its last trial, to keep a time budget.
     """
 
@@ -385,12 +400,14 @@ class PipelineResult:
     validation: str
     task: Task
     ensemble: Ensemble
+    chosen_by: LabelledData
     stopped: bool = False
 
 
 def _voting(
     task: Task,
     candidates: Sequence[Mapping[str, Tensor]],
+    valid: LabelledData,
     baseline: Mapping[str, Tensor] | None,
     noisy: LabelledData | None,
     *,
@@ -403,7 +420,7 @@ def _voting(
     the new labels are misleading, and the ensemble is chosen by the given ones alone.
     """
     score = score_of(task.score)
-    chosen = choose_ensemble(task, candidates, task.evaluate[VALIDATION], score, most=most, seed=seed)
+    chosen = choose_ensemble(task, candidates, valid, score, most=most, seed=seed)
     if baseline is None or noisy is None:
         return chosen
     safe, vote = (each.probabilities(task, noisy.inputs) for each in (single_member(baseline), chosen))
@@ -525,11 +542,13 @@ def search_and_train(
     candidates = [state for training in finished[len(baselines) :] for state in training.states]
     candidates += [] if kept is None else [member.state for member in kept.members]
     baseline = finished[-1].state if fixed and relabel else None
-    ensemble = _voting(task, candidates, baseline, noisy, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
+    valid = task.evaluate[VALIDATION]
+    by = valid if noisy is None or not relabel else with_both_labels(noisy, valid)
+    ensemble = _voting(task, candidates, by, baseline, noisy, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
     if spec.distil:
         listener.stage("distillation", task.epochs)
         ensemble = distilled(
             task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
         )
     kind = "relabelled" if relabel else validation
-    return PipelineResult(found, selected, records, kind, task, ensemble, stopped)
+    return PipelineResult(found, selected, records, kind, task, ensemble, by, stopped)
