@@ -21,6 +21,8 @@ from s2e.specs import DataSpec, SearchOptions, SearchSpec, TrainingSpec
 from s2e.workflows.predict import predict
 from s2e.workflows.search import search
 
+pytestmark = pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning")  # of columns left out
+
 FILES = ("rows.npz", "rows.csv", "rows.tsv", "rows.csv.gz", "rows.jsonl", "rows.ndjson.gz", "rows.parquet")
 QUICK = {"n_trials": 2, "epochs": 3, "restarts": 1, "random_state": 0}
 

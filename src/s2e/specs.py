@@ -302,6 +302,11 @@ class ClassifierSpec:
         "trials (of up to 512 MiB together); 1: the selected restart alone",
     )
     distil: bool = option(False, "Train one network on the probabilities of the ensemble, and keep only that one")
+    models: bool = option(
+        True,
+        "Let models of scikit-learn vote beside the networks, chosen by the likelihood of the given labels; not with "
+        "--ensemble 1, --distil or --folds 0, nor where samples times inputs are more than 20 million",
+    )
     score: str = option(
         "accuracy",
         f"What is maximised on validation: {_one_of(SCORES)} (of the last of two classes, or mean over more)",

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from s2e.audit.label_model import LabelAudit
+from s2e.audit.label_model import Interval, LabelAudit
 from s2e.audit.review_order import LEAST_ENTROPY, entropy, order_by_doubt, order_by_value
 
 
@@ -18,13 +18,23 @@ def audit_of(quality: list[float], alternative: list[int], labels: list[int], pr
         quality=q,
         suggested=np.where(issues, alternative, labels),
         alternative=np.array(alternative),
-        probability=np.where(issues, p, q),
+        confidence=np.where(issues, p, q),
         threshold=0.5,
         issues=issues,
         noise_rate=float(1 - q.mean()),
+        noise_rate_interval=Interval(0.0, 1.0),
         transition=np.eye(3),
+        transition_interval=np.stack([np.zeros((3, 3)), np.ones((3, 3))]),
         doubtful=np.zeros(3, dtype=bool),
         temperature=1.0,
+        bias=np.zeros(3),
+        accuracy=0.5,
+        accuracy_interval=Interval(0.0, 1.0),
+        skill=1.0,
+        message="",
+        classes=np.tile(np.arange(3), (len(q), 1)),
+        posterior=np.zeros((len(q), 3)),
+        log_likelihood=0.0,
     )
 
 

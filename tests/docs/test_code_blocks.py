@@ -22,7 +22,7 @@ from code_blocks import ROOT, SHELL, Block, arguments, blocks, commands, inline_
 from command_line import s2e
 from image_files import save
 from s2e.cli import app
-from s2e.estimator import classifier
+from s2e.workflows import defaults, pipeline
 
 SITE_PAGES = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*SITE_PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md"))]
@@ -46,8 +46,8 @@ def name_of(page: Path) -> str:
 def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A directory with the files that pages mention, and short trainings of `S2EClassifier`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(classifier, "epochs_for", lambda *_: 2)
-    monkeypatch.setattr(classifier, "DEFAULT_GENERATIONS_OF_SHORT_SEARCHES", 1)
+    monkeypatch.setattr(defaults, "epochs_for", lambda *_: 2)
+    monkeypatch.setattr(pipeline, "DEFAULT_GENERATIONS", 1)
     random = np.random.default_rng(0)
     rows = 160
     table = pd.DataFrame(

@@ -18,14 +18,7 @@ from fitted_classifiers import three_blobs
 from s2e import S2EClassifier
 from s2e.engine.scores import accuracy
 from s2e.errors import InvalidInput, InvalidType
-from s2e.estimator.final_estimator import (
-    choose_model,
-    fitted,
-    models_for,
-    out_of_fold,
-    probabilities_of,
-    weight_parameter,
-)
+from s2e.estimator.final_estimator import choose_cleaning, fitted, probabilities_of, weight_parameter
 from s2e.workflows.cleaning import AuditedLabels
 
 
@@ -38,6 +31,10 @@ class Recorded(ClassifierMixin, BaseEstimator):
 
     def predict(self, X):
         return np.full(len(X), self.classes_[0])
+
+
+def no_vote():
+    raise AssertionError("the networks were asked")
 
 
 def noisy_blobs(share=0.3):
@@ -71,13 +68,13 @@ def test_cleaned_labels_give_the_model_of_the_true_ones():
     rows = np.arange(len(given))
     train, held = rows[::2], rows[1::2]
     model = LogisticRegression()
-    found = choose_model(
-        {"model": model}, samples, perfect_audit(given, truth), train, (samples[held], truth[held]), 3, accuracy
+    found = choose_cleaning(
+        model, samples, perfect_audit(given, truth), train, (samples[held], truth[held]), 3, accuracy
     )
     assert found is not None
     assert found.cleaning != "none"
     best = (model.fit(samples, truth).predict(samples) == truth).mean()
-    assert (found.probabilities(samples).argmax(axis=1) == truth).mean() > best - 0.02
+    assert (found.probabilities(samples, no_vote).argmax(axis=1) == truth).mean() > best - 0.02
 
 
 def test_classes_that_were_dropped_have_probability_zero():
@@ -100,28 +97,8 @@ def test_decisions_keep_their_order(classes):
 def test_without_two_classes_there_is_no_model():
     one = np.zeros(4, dtype=np.int64)
     audited = AuditedLabels(one, np.ones(4), one, np.ones(4))
-    found = choose_model({"": LogisticRegression()}, np.eye(4), audited, np.arange(3), (np.eye(4), one), 2, accuracy)
+    found = choose_cleaning(LogisticRegression(), np.eye(4), audited, np.arange(3), (np.eye(4), one), 2, accuracy)
     assert found is None
-
-
-def test_predictions_out_of_fold_do_not_depend_on_the_own_label():
-    samples, labels = three_blobs(60)
-    first = out_of_fold(KNeighborsClassifier(1), samples, labels, 3, np.random.default_rng(0))
-    np.testing.assert_allclose(first.sum(axis=1), 1)
-    assert (first > 0).all()
-    alone = np.zeros(60, dtype=np.int64)
-    alone[7] = 2  # no model that predicts this sample has seen its class
-    assert (
-        out_of_fold(LogisticRegression(), samples, np.where(alone == 2, 2, labels % 2), 3, np.random.default_rng(0))[
-            7, 2
-        ]
-        < 0.01
-    )
-
-
-def test_models_for_sparse_samples_are_linear():
-    assert list(models_for(sparse.csr_matrix(np.eye(3)))) == ["logistic-regression"]
-    assert len(models_for(np.eye(3))) == 3
 
 
 @pytest.mark.parametrize("model", [LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())])

@@ -17,9 +17,9 @@ def test_a_batch_leaves_ten_steps_where_the_samples_are_that_many(samples, batch
 
 
 @pytest.mark.parametrize(
-    ("samples", "batch", "epochs"), [(5, 16, 200), (1000, 64, 200), (12_800, 128, 80), (60_000, 128, 40)]
+    ("samples", "batch", "epochs"), [(5, 16, 100), (1000, 64, 100), (6_400, 128, 80), (60_000, 128, 40)]
 )
-def test_epochs_give_about_8000_steps(samples, batch, epochs):
+def test_epochs_give_about_4000_steps(samples, batch, epochs):
     assert epochs_for(samples, batch) == epochs
 
 

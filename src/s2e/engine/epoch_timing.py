@@ -73,6 +73,7 @@ def _shortened(task: Task, members: Sequence[Member], steps: int, share: float) 
             schedule=np.ones(EPOCHS),
             labels=None,
             transition=np.eye(task.train.classes),
+            held_out=None,
         )
         for member in members
     ]

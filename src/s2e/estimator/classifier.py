@@ -32,12 +32,11 @@ from s2e.data.reviewed import Decision, hold_out_with_decisions, matched, with_d
 from s2e.data.samples import ColumnUse
 from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
-from s2e.engine import VALIDATION, Augmentation, Classifier, LearningRatePlan, Optimizer, export_onnx, score_of
-from s2e.ensembles import soft_trained
+from s2e.engine import VALIDATION, Augmentation, LearningRatePlan, Optimizer, export_onnx, score_of
+from s2e.ensembles import NETWORKS, PooledModels, flat, take
 from s2e.errors import InvalidInput
 from s2e.estimator import validation as checks
-from s2e.estimator.final_estimator import FinalModel, check_final_estimator, choose_cleaning, flat, take
-from s2e.estimator.pooled_models import NETWORKS, PooledModels, choose_pool
+from s2e.estimator.final_estimator import FinalModel, check_final_estimator, choose_cleaning
 from s2e.methods import Method
 from s2e.schedules import Space
 from s2e.seeds import derive
@@ -59,9 +58,6 @@ from s2e.workflows import (
     warns_in_python,
 )
 from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
-
-RETRAINED_NETWORKS = 3
-"""Networks that are trained on the posterior of the audit, if the networks have votes among other models."""
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -338,6 +334,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 search_time=search_time,
                 listener=listener,
                 stop_early=self.n_trials is None,
+                model_samples=samples if sparse.issparse(samples) else None,
             )
             selected = outcome.selected[-1]
             diverged = bool(selected.trained.curves.diverged[selected.index])
@@ -351,35 +348,11 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if crowd is not None:
             self._index = crowd.items if self._index is None else self._index[crowd.items]
         self._given = with_decisions(data, decided).labels
-        evidence, order = Evidence.from_records(outcome.records), np.argsort(outcome.records["rows"])
+        self._store_audit(audit(Evidence.from_records(outcome.records)), np.argsort(outcome.records["rows"]))
         with self._threads():
-            if self._is_pooled(evidence):
-                own = self._model_samples(X, samples, data.inputs)[outcome.records["rows"]]
-                predicted = evidence.probabilities.mean(axis=0, dtype=np.float64)
-                model, found = choose_pool(own, evidence, predicted, derive(seed, "models"))
-                self._store_audit(found, order)
-                self._store_final(model)
-                if model is not None and NETWORKS in model.weights:
-                    self._classifier = self._retrained(outcome, found)
-            else:
-                self._store_audit(audit(evidence), order)
-                self._store_final(self._fitted_model(X, X_val, samples, data, train, outcome))
+            model = outcome.models or self._fitted_model(X, X_val, samples, data, train, outcome)
+        self._store_final(model)
         return self
-
-    def _retrained(self, outcome: PipelineResult, found: LabelAudit) -> Classifier:
-        """Return networks trained on the posterior of an audit, like the other models of a pool."""
-        task, samples = outcome.task, len(outcome.task.train)
-        posterior = np.zeros((samples, task.train.classes))
-        np.put_along_axis(posterior, found.classes[:samples], found.posterior[:samples], axis=1)
-        seed = derive(task.seed, "posterior")
-        trained = soft_trained(
-            task, posterior, networks=RETRAINED_NETWORKS, learning_rate=self.learning_rate, seed=seed
-        )
-        return trained.classifier(task)
-
-    def _is_pooled(self, evidence: Evidence) -> bool:
-        """Return whether other models may vote: their predictions for held-out samples are compared."""
-        return isinstance(self.final_estimator, str) and not evidence.kept.any()
 
     def _fitted_model(
         self,
@@ -508,12 +481,17 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class, (N, C), of the vote of the networks or of the final estimator."""
         check_is_fitted(self)
-        samples = self._checked(X)
         with self._threads():
-            inputs = self._encoder.encode(samples)
+            if isinstance(self._encoder, RunInputs):
+                inputs = self._encoder.encode(X)
+                own = flat(inputs)
+            else:
+                X = samples_and_labels(X, None)[0]
+                samples = self._checked(X)
+                inputs = self._encoder.encode(samples)
+                own = self._model_samples(X, samples, inputs)
             if self._model is None:
                 return self._classifier.vote(inputs)
-            own = self._model_samples(X, samples, inputs)
             return self._model.probabilities(own, lambda: self._classifier.vote(inputs))
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import has_fit_parameter
 
 from s2e.engine import Score
+from s2e.ensembles import probabilities_of, take, weight_parameter
 from s2e.errors import InvalidType
 from s2e.specs import AUTO
 from s2e.workflows.cleaning import CLEANINGS, AuditedLabels
@@ -73,33 +71,6 @@ def fitted(estimator: Any, samples: Any, labels: NDArray[np.int64], weights: NDA
     return clone(estimator).fit(take(samples, rows), labels[rows], **more)
 
 
-def weight_parameter(estimator: Any) -> str | None:
-    """Return the name under which `fit` takes weights of samples; a pipeline passes them to its last step."""
-    if isinstance(estimator, Pipeline):
-        name, last = estimator.steps[-1]
-        inner = weight_parameter(last)
-        return None if inner is None else f"{name}__{inner}"
-    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
-
-
-def probabilities_of(estimator: Any, samples: Any, classes: int) -> NDArray[np.float64]:
-    """Return the probability of every class, (N, C), of an estimator fitted to labels in [0, C).
-
-    The decisions of a model without probabilities are turned into some by a softmax, which keeps their order.
-    """
-    found = np.zeros((samples.shape[0], classes))
-    if hasattr(estimator, "predict_proba"):
-        found[:, np.asarray(estimator.classes_, dtype=np.int64)] = estimator.predict_proba(samples)
-    elif hasattr(estimator, "decision_function"):
-        decisions = estimator.decision_function(samples)
-        if decisions.ndim == 1:  # of the second of two classes
-            decisions = np.stack([-decisions / 2, decisions / 2], axis=1)
-        found[:, np.asarray(estimator.classes_, dtype=np.int64)] = softmax(decisions, axis=1)
-    else:
-        found[np.arange(len(found)), np.asarray(estimator.predict(samples), dtype=np.int64)] = 1.0
-    return found
-
-
 def choose_cleaning(
     estimator: Any,
     samples: Any,
@@ -121,7 +92,6 @@ def choose_cleaning(
         valid: the validation part, with the labels that schedules were compared on; not among the rows `train`.
         classes: C.
         score: what is maximised.
-        networks: (N, C) probabilities of the networks on the validation part, if they may be chosen instead.
 
     Returns:
         None if it cannot be fitted: no cleaning leaves two classes.
@@ -147,13 +117,3 @@ def choose_cleaning(
 def _different(estimator: Any) -> list[str]:
     """Return the cleanings that differ for an estimator: without weights "weight" is the same as "none"."""
     return [one for one in CLEANINGS if one != "weight" or weight_parameter(estimator) is not None]
-
-
-def take(samples: Any, rows: NDArray[np.int64]) -> Any:
-    """Return some rows of samples."""
-    return samples.iloc[rows] if hasattr(samples, "iloc") else samples[rows]
-
-
-def flat(samples: Any) -> Any:
-    """Return samples as models take them: rows of columns."""
-    return samples.reshape(len(samples), -1) if isinstance(samples, np.ndarray) and samples.ndim > 2 else samples

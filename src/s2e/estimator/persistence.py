@@ -14,15 +14,14 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 
 from s2e._version import __version__
 from s2e.data.encoders import Encoder, read_encoder, write_encoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import LAST_EPOCHS, VALIDATION, Classifier
-from s2e.errors import InvalidInput, UnreadableData, first_line
+from s2e.ensembles import PooledModels
+from s2e.errors import InvalidInput, UnreadableData
 from s2e.estimator.classifier import S2EClassifier
-from s2e.estimator.pooled_models import NETWORKS, PooledModels, PosteriorLabels, models_for
 from s2e.files.fields import Fields
 from s2e.networks import factory_of, statistics_of
 from s2e.runs import (
@@ -145,7 +144,7 @@ def restore_from_run(fitted: Any, run: LoadedRun) -> None:
         if option in options:
             setattr(fitted, name, options[option])
     classifier = run.classifier
-    fitted._encoder, fitted._classifier = classifier.inputs, classifier._classifier
+    fitted._encoder, fitted._classifier = classifier.inputs, classifier.voting.networks
     fitted.classes_ = classifier.classes_
     fitted.schedule_, fitted.epochs_, fitted.batch_size_ = run.schedule, len(run.schedule), options["batch_size"]
     fitted.validation_ = "clean" if result["validation"] == "clean" else "noisy"
@@ -155,7 +154,9 @@ def restore_from_run(fitted: Any, run: LoadedRun) -> None:
         fitted.n_trials_, fitted.study_ = result["search"]["trials"], run.study
     order = np.argsort(audited.rows)
     fitted._given, fitted._index = audited.labels[order], pd.Index(np.array(audited.ids, dtype=object)[order])
-    fitted._store_audit(audited.audit, audited.rows)
+    fitted._store_audit(audited.audit, order)
+    fitted.annotators_ = None
+    fitted._store_final(classifier.voting.models)
 
 
 @contextmanager
@@ -238,56 +239,16 @@ def _written_model(fitted: Any, tensors: dict[str, torch.Tensor]) -> dict[str, A
             f"a classifier to save must predict with networks or with models that it chose itself, but its final "
             f"estimator is a {model.name} that was passed; write it with joblib or skops."
         )
-    labels, samples = model.labels, model.labels.samples
-    arrays = {"classes": labels.classes, "posterior": labels.posterior}
-    if sparse.issparse(samples):
-        arrays |= {name: getattr(samples, name) for name in ("data", "indices", "indptr")}
-    else:
-        arrays["samples"] = samples
-    tensors |= {MODEL + name: _tensor(array) for name, array in arrays.items()}
-    about = {"weights": model.weights, "score": model.score}
-    return about | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
+    tensors |= {MODEL + name: _tensor(array) for name, array in model.arrays().items()}
+    return model.about()
 
 
 def _read_model(about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> PooledModels | None:
     """Return the models of a pool, fitted again to the data they were fitted to; None where there are none."""
     if "model" not in about:
         return None
-    written = about.fields("model")
     own = {key.removeprefix(MODEL): array for key, array in arrays.items() if key.startswith(MODEL)}
-    votes = written.fields("weights")
-    weights = {name: votes.number(name) for name in votes.values}
-    try:
-        candidates, posterior = own["classes"], own["posterior"]
-        samples = own.get("samples")
-        if samples is None:
-            shape = (len(candidates), written.integer("columns", least=1))
-            samples = sparse.csr_matrix((own["data"], own["indices"], own["indptr"]), shape=shape)
-            samples.check_format()
-        _check_pool(weights, candidates, posterior, samples, classes)
-        labels = PosteriorLabels(samples, candidates, posterior)
-        return PooledModels.fit(weights, labels, classes, written.number("score", nan=True))
-    except (KeyError, ValueError, TypeError) as problem:
-        raise InvalidInput(f"the data of its models are damaged: {first_line(problem)}") from problem
-
-
-def _check_pool(
-    weights: Mapping[str, float],
-    candidates: NDArray[Any],
-    posterior: NDArray[Any],
-    samples: Any,
-    classes: int,
-) -> None:
-    """Raise `ValueError` unless what a file holds of a pool is possible."""
-    unknown = weights.keys() - {NETWORKS, *models_for(samples)}
-    if unknown or not weights or not all(0 < weight <= 1 for weight in weights.values()):
-        raise ValueError("other votes")
-    if candidates.dtype.kind != "i" or candidates.ndim != 2 or candidates.shape != posterior.shape:
-        raise ValueError("other candidates")
-    if len(candidates) != samples.shape[0] or candidates.min() < 0 or candidates.max() >= classes:
-        raise ValueError("other classes")
-    if posterior.dtype.kind != "f" or not ((posterior >= 0) & (posterior <= 1 + ROUNDING)).all():
-        raise ValueError("other probabilities")
+    return PooledModels.from_file(about.fields("model"), own, classes)
 
 
 def _check_names(about: Fields, given: tuple[str, ...], encoder: Encoder) -> None:

@@ -88,7 +88,8 @@ def classifier_spec(estimator: Any) -> ClassifierSpec:
     names = [name.replace("-", "_") for name in SCORES]  # as in scikit-learn
     if estimator.scoring not in names:
         raise unknown_name("scoring", str(estimator.scoring), names)
-    return ClassifierSpec(estimator.ensemble, estimator.distil, estimator.scoring.replace("_", "-"))
+    models, score = isinstance(estimator.final_estimator, str), estimator.scoring.replace("_", "-")
+    return ClassifierSpec(estimator.ensemble, estimator.distil, models, score)
 
 
 def seed(random_state: Any) -> int:

@@ -252,9 +252,9 @@ def _used_columns(run: Run) -> tuple[UsedColumn, ...]:
     """Return what became of the columns of a table; none if the run has not written it."""
     if not (run.path / COLUMNS).exists():
         return ()
-    rows = Fields({"columns": run.read_json(COLUMNS)}, run.path / COLUMNS).rows("columns")
+    rows = Fields(run.read_json(COLUMNS), run.path / COLUMNS).rows("columns")
     return tuple(
-        UsedColumn(row.text("name"), row.text("kind", ""), row.text("treatment", ""), _inputs(row)) for row in rows
+        UsedColumn(row.text("name"), row.text("kind", ""), row.text("encoding", ""), _inputs(row)) for row in rows
     )
 
 

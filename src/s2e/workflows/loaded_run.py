@@ -21,13 +21,14 @@ from s2e.audit import AuditedRun, audit_run
 from s2e.data.input_readers import ArrayReader, ImageReader
 from s2e.data.samples import InputReader
 from s2e.data.table_reader import TableReader
-from s2e.engine import Classifier, export_onnx
+from s2e.engine import export_onnx
 from s2e.errors import InvalidInput, InvalidType, UnreadableData
-from s2e.runs import read_classifier, read_configuration
+from s2e.runs import read_configuration
 from s2e.studies import quiet_optuna, with_password_of_the_environment
 from s2e.workflows.classifier_runs import open_classifier_run
 from s2e.workflows.predict import class_values, run_reader
 from s2e.workflows.python_warnings import warns_in_python
+from s2e.workflows.voting import VotingClassifier, read_voting
 
 CURVES, SCHEDULE = "curves.npz", "schedule.json"
 
@@ -72,22 +73,23 @@ class RunClassifier:
     """The classifier of a run, with the methods of a fitted scikit-learn classifier.
 
     Args:
-        classifier: its networks.
+        voting: its networks, and the models that vote beside them.
         inputs: encodes samples.
 
     Attributes:
         classes_: (C,) the classes, as integers if all names are integers, otherwise as text.
+        voting: its networks and models.
         inputs: encodes samples as in training.
     """
 
-    def __init__(self, classifier: Classifier, inputs: RunInputs) -> None:
-        self._classifier, self.inputs = classifier, inputs
-        self.classes_ = class_values(classifier.class_names)
+    def __init__(self, voting: VotingClassifier, inputs: RunInputs) -> None:
+        self.voting, self.inputs = voting, inputs
+        self.classes_ = class_values(voting.networks.class_names)
 
     @property
     def networks_(self) -> tuple[nn.Module, ...]:
         """The trained modules, on the CPU in evaluation mode."""
-        return self._classifier.networks
+        return self.voting.networks.networks
 
     @warns_in_python
     def encode(self, X: Any) -> NDArray[Any]:
@@ -96,9 +98,8 @@ class RunClassifier:
 
     @warns_in_python
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of every class, (N, C), mean over the networks; `X` as for `encode`."""
-        probabilities = self._classifier.probabilities(self.inputs.encode(X))
-        return np.asarray(probabilities.mean(axis=0, dtype=np.float64))
+        """Return the probability of every class, (N, C); `X` as for `encode`."""
+        return self.voting.probabilities(self.inputs.encode(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every sample, (N,); `X` as for `encode`."""
@@ -106,7 +107,7 @@ class RunClassifier:
 
     def export_onnx(self, path: str | PathLike[str]) -> None:
         """Write the networks as an ONNX model from encoded samples to probabilities; see `s2e.engine.export_onnx`."""
-        export_onnx(self._classifier, path)
+        export_onnx(self.voting.networks, path)
 
 
 class LoadedRun:
@@ -159,7 +160,7 @@ class LoadedRun:
     @cached_property
     def classifier(self) -> RunClassifier:
         """The classifier: `predict`, `predict_proba`, `classes_`, `networks_`, `export_onnx`."""
-        return RunClassifier(read_classifier(self._run), RunInputs(run_reader(self._run)))
+        return RunClassifier(read_voting(self._run), RunInputs(run_reader(self._run)))
 
     @cached_property
     def study(self) -> optuna.Study:

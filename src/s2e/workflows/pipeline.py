@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e import schedules
-from s2e.audit import FOLDS, records_of, relabelled_validation, stratified_folds, with_validation_labels
+from s2e.audit import (
+    FOLDS,
+    Evidence,
+    audit,
+    records_of,
+    relabelled_validation,
+    stratified_folds,
+    with_validation_labels,
+)
 from s2e.data import LabelledData, Prepared
 from s2e.engine import (
     ACCURACY,
@@ -40,12 +48,18 @@ from s2e.engine import (
     train_restarts,
 )
 from s2e.ensembles import (
+    NETWORKS,
     Ensemble,
     KeptMembers,
+    PooledModels,
+    PosteriorLabels,
     choose_ensemble,
     distilled,
+    flat,
     is_better_beyond_noise,
     single_member,
+    soft_trained,
+    votes_and_pool,
 )
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.methods import Method, Need, may_hold_out, with_options
@@ -86,6 +100,9 @@ ASSUMED_NOISE_RATES = (0.4, 0.2)
 
 IMBALANCE = 4.0
 """Factor between the numbers of samples of two labels from which samples are selected within labels."""
+
+RETRAINED_NETWORKS = 3
+"""Networks that are trained on the posterior of the audit, if the networks vote beside other models."""
 
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
@@ -390,6 +407,7 @@ class PipelineResult:
         validation: "clean", "noisy" or "relabelled".
         task: the task with the validation labels that schedules and restarts were selected by.
         ensemble: the networks of the classifier.
+        models: models that vote beside the networks; None if these predict alone.
         chosen_by: the validation part by which they were chosen; after relabelling, with both labels of every sample.
         stopped: whether the search ended before its last trial, to keep a time budget.
     """
@@ -401,7 +419,16 @@ class PipelineResult:
     task: Task
     ensemble: Ensemble
     chosen_by: LabelledData
+    models: PooledModels | None
     stopped: bool = False
+
+    def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the probabilities of the classifier for inputs of its networks, (N, C)."""
+
+        def vote() -> NDArray[np.float64]:
+            return self.ensemble.probabilities(self.task, inputs)
+
+        return vote() if self.models is None else self.models.probabilities(flat(inputs), vote)
 
 
 def _voting(
@@ -488,6 +515,7 @@ def search_and_train(
     listener: ProgressListener = SILENT,
     stage: str = "search",
     stop_early: bool = False,
+    model_samples: Any = None,
 ) -> PipelineResult:
     """Relabel a noisy validation part, search a schedule, train with it from new seeds, return the records.
 
@@ -507,6 +535,7 @@ def search_and_train(
         listener: receives the progress.
         stage: name of the search in the progress.
         stop_early: end the search when no schedule is expected to be better beyond noise.
+        model_samples: all samples as models take them, by their rows in the source; the inputs when None.
     """
     noisy = task.evaluate[VALIDATION] if validation == "noisy" else None
     relabel = relabel and validation == "noisy"
@@ -550,5 +579,41 @@ def search_and_train(
         ensemble = distilled(
             task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
         )
+    models = None
+    if spec.models and spec.ensemble > 1 and not spec.distil and "out_of_fold" in records:
+        own = _samples_of(task, noisy) if model_samples is None else model_samples[records["rows"]]
+        models, ensemble, records = _pooled(task, own, ensemble, records, plan)
     kind = "relabelled" if relabel else validation
-    return PipelineResult(found, selected, records, kind, task, ensemble, by, stopped)
+    return PipelineResult(found, selected, records, kind, task, ensemble, by, models, stopped)
+
+
+def _samples_of(task: Task, noisy: LabelledData | None) -> NDArray[Any]:
+    """Return the inputs of all samples with records as models take them, (N, F)."""
+    inputs = task.train.inputs if noisy is None else np.concatenate([task.train.inputs, noisy.inputs])
+    return np.asarray(flat(inputs))
+
+
+def _pooled(
+    task: Task, samples: Any, ensemble: Ensemble, records: dict[str, NDArray[Any]], plan: SearchPlan
+) -> tuple[PooledModels | None, Ensemble, dict[str, NDArray[Any]]]:
+    """Let models vote beside the networks; return them, the networks and the records with the predictions of the pool.
+
+    Models are trained on the posterior of the label audit by the pool, and so are the networks if they vote.
+    """
+    evidence = Evidence.from_records(records)
+    networks = evidence.probabilities.mean(axis=0, dtype=np.float64)  # (N, C)
+    votes, pool = votes_and_pool(samples, evidence.labels, networks, derive(plan.seed, "models"))
+    if list(votes) == [NETWORKS]:
+        return None, ensemble, records
+    records = {**records, "out_of_fold": pool.astype(np.float16)}
+    found = audit(Evidence.from_records(records))
+    models = PooledModels.fit(votes, PosteriorLabels(samples, found.classes, found.posterior), evidence.classes)
+    if NETWORKS in votes:
+        count = len(task.train)  # they come first in the records
+        posterior = np.zeros((count, evidence.classes))
+        np.put_along_axis(posterior, found.classes[:count], found.posterior[:count], axis=1)
+        seed = derive(plan.seed, "posterior")
+        ensemble = soft_trained(
+            task, posterior, networks=RETRAINED_NETWORKS, learning_rate=plan.learning_rate, seed=seed
+        )
+    return models, ensemble, records

@@ -24,7 +24,8 @@ from s2e.data.table_files import read_table
 from s2e.data.table_reader import TableReader
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.files.arrays import read_npz
-from s2e.runs import Run, read_classifier
+from s2e.runs import Run
+from s2e.workflows.voting import read_voting
 
 LABEL_KEYS = {key: key.replace("x", "y").replace("X", "y").replace("inputs", "labels") for key in INPUT_KEYS}
 """Keys of the labels in an .npz file, by those of the inputs."""
@@ -119,7 +120,8 @@ class Predictions:
 
 def predict(run: Run, path: Path) -> Predictions:
     """Predict the classes of the samples in a file, or a folder, like the one the run was trained on."""
-    classifier = read_classifier(run)
+    voting = read_voting(run)
+    classifier = voting.networks
     reader = run_reader(run)
     if isinstance(reader, TableReader):
         columns = with_text_names(read_table(path))
@@ -129,7 +131,7 @@ def predict(run: Run, path: Path) -> Predictions:
         columns = pd.DataFrame({"id": pd.Series(samples.ids, dtype=object)})  # names may not be UTF-8
     if not len(samples.inputs):
         raise InvalidInput(f"{path} must hold samples to predict, but got none.")
-    probabilities = classifier.vote(samples.inputs)
+    probabilities = voting.probabilities(samples.inputs)
     labels = _given_labels(reader, path, samples.ids, columns, classifier.class_names)
     found = Predictions(samples.ids, classifier.class_names, probabilities, columns, labels)
     if not found.has_prediction.any():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from s2e.audit import RECORDS, Evidence, audit, evidence_of, summary_of, write_samples
 from s2e.data import ENCODING, ArrayReader, ImageEncoder, LabelledData, Prepared, Source, fingerprint
 from s2e.engine import LAST_EPOCHS, VALIDATION, SelectedRestart, score_of
-from s2e.ensembles import Ensemble, single_member
+from s2e.ensembles import NETWORKS, Ensemble, PooledModels, single_member
 from s2e.errors import S2EError
 from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, csv_text, write_classifier
@@ -22,6 +22,7 @@ from s2e.workflows.column_table import COLUMNS, columns_content, columns_of, col
 from s2e.workflows.pipeline import SCHEDULE, TEST, PipelineResult
 from s2e.workflows.progress import ProgressListener
 from s2e.workflows.status import Status
+from s2e.workflows.voting import VotingClassifier, write_models
 
 ANNOTATORS = "annotators.csv"
 """File of a run with the accuracies of the annotators, where several labelled the samples."""
@@ -62,6 +63,7 @@ def write_final(
     records: Mapping[str, NDArray[Any]],
     schedule: Mapping[str, Any],
     ensemble: Ensemble | None = None,
+    models: PooledModels | None = None,
 ) -> None:
     """Write the ensemble, or the last of the selected restarts, as the run's classifier; its schedule; all curves.
 
@@ -72,6 +74,7 @@ def write_final(
     voting = ensemble or single_member(final.state)
     statistics, votes = statistics_of(final.task.network), voting.weights.tolist()
     write_classifier(run, network_name(network, train), train, voting.state, statistics, votes)
+    write_models(run, models)
     run.write_json(SCHEDULE, schedule)
     ids = {} if source is None or source.ids is None else {"ids": np.array(source.ids)[records["rows"]]}
     run.write_arrays(RECORDS, {**records, **ids})
@@ -136,17 +139,16 @@ def classifier_row(outcome: PipelineResult, test: LabelledData | None) -> dict[s
     parts = {VALIDATION: task.evaluate[VALIDATION], **({} if test is None else {TEST: test})}
     score = score_of(task.score)
     scores = {
-        name: float(
-            score(torch.from_numpy(ensemble.probabilities(task, part.inputs))[None], torch.from_numpy(part.labels))[0]
-        )
+        name: float(score(torch.from_numpy(outcome.probabilities(part.inputs))[None], torch.from_numpy(part.labels))[0])
         for name, part in parts.items()
     }
     timed = parts[VALIDATION].inputs[:TIMED_SAMPLES]
-    classifier = ensemble.classifier(task)
+    voting = VotingClassifier(ensemble.classifier(task), outcome.models)
     began = time.perf_counter()
-    classifier.vote(timed)
+    voting.probabilities(timed)
     seconds = time.perf_counter() - began
     return {
+        "votes": {NETWORKS: 1.0} if outcome.models is None else outcome.models.weights,
         "members": ensemble.members,
         "networks": ensemble.networks,
         "bytes": ensemble.bytes,

@@ -100,6 +100,7 @@ def search(
             outcome.records,
             schedule,
             outcome.ensemble,
+            outcome.models,
         )
         return session.finish({**rows, "search": searched, "score": score, "classifier": row}, task.device, write)
 

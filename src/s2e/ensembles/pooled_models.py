@@ -1,4 +1,4 @@
-"""`final_estimator="auto"`: the networks and models of scikit-learn, pooled by the likelihood of the given labels.
+"""Networks and models of scikit-learn in one classifier, pooled by the likelihood of the given labels.
 
 1. Every model is cross-fitted on the given labels; the networks are by the final training (`s2e.audit.cross_fitting`).
 2. The likelihood of the given labels chooses the votes (`s2e.ensembles.pooling`).
@@ -11,12 +11,11 @@ Letters: N samples, C classes, K models, L candidates for the class of a sample.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +23,11 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from s2e.audit import FOLDS, Evidence, LabelAudit, audit, stratified_folds
-from s2e.ensembles import geometric_mean, pool_by_likelihood
-from s2e.estimator.final_estimator import probabilities_of, weight_parameter
-
-log = logging.getLogger(__name__)
+from s2e.audit import FOLDS, stratified_folds
+from s2e.ensembles.pooling import geometric_mean, pool_by_likelihood
+from s2e.ensembles.scikit_models import probabilities_of, weight_parameter
+from s2e.errors import InvalidInput, first_line
+from s2e.files.fields import Fields
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -47,6 +46,9 @@ MOST_SAMPLES_OF_TREES = 20_000
 
 LEAST_PROBABILITY = 0.02
 """Less probable classes of a sample are not trained on."""
+
+ROUNDING = 1e-6
+"""Tolerance of probabilities in a file."""
 
 SOFT = "soft"
 """Name of the cleaning: the posterior is the label."""
@@ -109,16 +111,14 @@ class PooledModels:
         estimators: the fitted models, by name.
         classes: C.
         labels: what the models were fitted to.
-        score: mean log-likelihood of the given labels.
     """
 
     weights: dict[str, float]
     estimators: dict[str, Any]
     classes: int
     labels: PosteriorLabels
-    score: float
 
-    cleaning = SOFT
+    cleaning: ClassVar[str] = SOFT
 
     @property
     def name(self) -> str:
@@ -146,43 +146,87 @@ class PooledModels:
         return geometric_mean(parts, np.array(list(self.weights.values())))
 
     @classmethod
-    def fit(cls, weights: Mapping[str, float], labels: PosteriorLabels, classes: int, score: float) -> PooledModels:
+    def fit(cls, weights: Mapping[str, float], labels: PosteriorLabels, classes: int) -> PooledModels:
         """Fit the models that have votes."""
         models = models_for(labels.samples)
         made = {name: labels.fitted(models[name]) for name in weights if name != NETWORKS}
-        return cls(dict(weights), made, classes, labels, score)
+        return cls(dict(weights), made, classes, labels)
+
+    # Files hold what the models were fitted to: their own state could only be written by pickle.
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what the models were fitted to, for a file."""
+        labels, samples = self.labels, self.labels.samples
+        arrays = {"classes": labels.classes, "posterior": labels.posterior}
+        if sparse.issparse(samples):
+            return arrays | {name: getattr(samples, name) for name in ("data", "indices", "indptr")}
+        return arrays | {"samples": samples}
+
+    def about(self) -> dict[str, Any]:
+        """Return the rest, for a file."""
+        samples = self.labels.samples
+        return {"weights": self.weights} | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
+
+    @classmethod
+    def from_file(cls, about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> PooledModels:
+        """Fit the models again to what a file holds.
+
+        Raises:
+            InvalidInput: if the file is damaged.
+        """
+        votes = about.fields("weights")
+        weights = {name: votes.number(name) for name in votes.values}
+        try:
+            candidates, posterior, samples = arrays["classes"], arrays["posterior"], arrays.get("samples")
+            if samples is None:
+                shape = (len(candidates), about.integer("columns", least=1))
+                samples = sparse.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+                samples.check_format()
+            _check(weights, candidates, posterior, samples, classes)
+            return cls.fit(weights, PosteriorLabels(samples, candidates, posterior), classes)
+        except (KeyError, ValueError, TypeError) as problem:
+            raise InvalidInput(f"the data of its models are damaged: {first_line(problem)}") from problem
 
 
-def choose_pool(
-    samples: Any, evidence: Evidence, networks: Floats, seed: int
-) -> tuple[PooledModels | None, LabelAudit]:
-    """Choose the votes of the networks and the models, audit the labels by the pool, fit the chosen models.
+def _check(
+    weights: Mapping[str, float], candidates: NDArray[Any], posterior: NDArray[Any], samples: Any, classes: int
+) -> None:
+    """Raise `ValueError` unless what a file holds of a pool is possible."""
+    if samples.ndim != 2 or samples.dtype.kind != "f":
+        raise ValueError("other samples")
+    unknown = weights.keys() - {NETWORKS, *models_for(samples)}
+    if unknown or not weights or not all(0 < weight <= 1 for weight in weights.values()):
+        raise ValueError("other votes")
+    if candidates.dtype.kind != "i" or candidates.ndim != 2 or candidates.shape != posterior.shape:
+        raise ValueError("other candidates")
+    if len(candidates) != samples.shape[0] or candidates.min() < 0 or candidates.max() >= classes:
+        raise ValueError("other classes")
+    if posterior.dtype.kind != "f" or not ((posterior >= 0) & (posterior <= 1 + ROUNDING)).all():
+        raise ValueError("other probabilities")
+
+
+def votes_and_pool(samples: Any, labels: Labels, networks: Floats, seed: int) -> tuple[dict[str, float], Floats]:
+    """Choose the votes of the networks and the models.
 
     Args:
         samples: (N, F) as the models take them.
-        evidence: given labels, and labels of annotators where there are some.
+        labels: (N,) given labels.
         networks: (N, C) predictions of networks that were not trained on the sample.
         seed: determines the folds.
 
     Returns:
-        None if only the networks have votes, and the audit.
+        The shares of the votes by name, and the probabilities (N, C) of the pool for held-out samples.
     """
-    labels, classes = evidence.labels, evidence.classes
     folds = stratified_folds(labels, FOLDS, seed)
     names, predicted = [NETWORKS], [networks]
     for name, estimator in models_for(samples).items():
-        of_model = cross_fitted(estimator, samples, labels, folds, classes)
+        of_model = cross_fitted(estimator, samples, labels, folds, networks.shape[1])
         if of_model is not None:
             names.append(name)
             predicted.append(of_model)
     pool = pool_by_likelihood(labels, predicted)
-    found = audit(replace(evidence, probabilities=pool.probabilities[None]))
-    weights = {name: weight for name, weight in zip(names, pool.weights.tolist(), strict=True) if weight > 0}
-    log.debug("votes: %s", weights)
-    if list(weights) == [NETWORKS]:
-        return None, found
-    probable = PosteriorLabels(samples, found.classes, found.posterior)
-    return PooledModels.fit(weights, probable, classes, found.log_likelihood), found
+    votes = {name: weight for name, weight in zip(names, pool.weights.tolist(), strict=True) if weight > 0}
+    return votes, pool.probabilities
 
 
 def cross_fitted(estimator: Any, samples: Any, labels: Labels, folds: Labels, classes: int) -> Floats | None:
