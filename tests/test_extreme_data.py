@@ -106,6 +106,7 @@ def test_search_of_a_table(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:The number of unique classes is greater:UserWarning")
+@pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning")
 def test_estimator(name: str) -> None:
     (inputs, labels), _, _, problem = CASES[name]
     classifier = s2e.S2EClassifier(**SETTINGS)

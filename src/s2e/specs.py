@@ -373,6 +373,7 @@ def _folds(default: int) -> Any:
         "Parts of the samples, each held out by one more training, so that networks that were not trained on a label "
         "audit it; 0 for none",
         minimum=0,
+        panel="Training",
     )
 
 

@@ -166,7 +166,8 @@ def test_comparisons_are_refused_with_what_to_do() -> None:
 
 
 def test_one_doubtful_label_is_singular() -> None:
-    summary = {"samples": 2, "issues": 1, "noise_rate": 0.5, "doubtful_classes": ["3"], "class_names": ["3", "4"]}
+    summary = {"samples": 2, "issues": 1, "noise_rate": 0.5, "noise_rate_interval": [0.2, 0.8], "accuracy": None}
+    summary |= {"message": "", "doubtful_classes": ["3"], "class_names": ["3", "4"]}
     (doubtful, *_) = audit_tables({**summary, "transition": [[1, 0], [0, 1]]}, [], 3)
     assert str(doubtful.caption).startswith("1 of 2 labels is probably wrong;")
     assert str(doubtful.caption).endswith("not audited: class 3")

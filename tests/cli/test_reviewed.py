@@ -62,7 +62,7 @@ def test_a_training_takes_decisions_and_a_comparison_does_not() -> None:
     train = ["train", "table.csv", "--label", "kind", "--id", "key", "--method", "standard", *QUICK[:4], "--out", "run"]
     assert s2e(*train, "--reviewed", "first.csv").exit_code == 0
     assert audit_run(Run.open("run")).reviewed.sum() == 2
-    assert "No such option" in s2e("compare", "table.csv", "--reviewed", "first.csv").output
+    assert "there is no option --reviewed" in s2e("compare", "table.csv", "--reviewed", "first.csv").output
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,7 @@ import s2e
 from crowds import confusion_of, labelled_by
 from fitted_classifiers import fitted, three_blobs
 from s2e import S2EClassifier
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, S2EWarning
 
 X, TRUTH = three_blobs(240)
 LABELS = labelled_by(TRUTH, np.stack([confusion_of(each, 3) for each in (0.9, 0.65, 0.6)]), gaps=0.2)
@@ -55,13 +53,12 @@ def test_gaps_of_any_kind_give_the_same_classifier(kind):
     ],
     ids=["array", "sparse", "frame"],
 )
-def test_samples_without_a_label_are_left_out_with_a_line(made_of, caplog):
+def test_samples_without_a_label_are_left_out_with_a_line(made_of):
     gaps = LABELS.copy()
     gaps[[3, 100]] = -1
     samples = made_of(X)
-    with caplog.at_level(logging.WARNING):
+    with pytest.warns(S2EWarning, match="^2 of 240 items have no label of any annotator and are left out: 3, 100$"):
         found = fitted(samples, gaps)
-    assert "2 of 240 items have no label of any annotator and are left out: 3, 100" in caplog.text
     index = np.arange(240) if not isinstance(samples, pd.DataFrame) else samples.index.to_numpy()
     assert found.find_label_issues().index.tolist() == np.delete(index, [3, 100]).tolist()
     assert len(found.label_quality_) == 238

@@ -340,6 +340,7 @@ def test_images_and_rows_are_not_interchangeable(noisy):
 # Columns
 
 
+@pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning")
 def test_what_became_of_every_column_is_a_table(noisy, caplog):
     X, given, _, _ = noisy
     frame = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(note=[f"fox {row}" for row in range(len(X))], same="x")
@@ -371,12 +372,13 @@ def test_a_time_budget_too_short_for_one_generation_is_refused_with_arguments_of
         fitted(noisy[0], noisy[1], time_budget="soon")
 
 
-def test_networks_are_the_fitted_modules(quick, noisy):
+def test_networks_are_the_fitted_modules(noisy):
     assert not hasattr(S2EClassifier(), "networks_")
-    inputs = torch.from_numpy(quick.encode(noisy[0]))
+    found = fitted(noisy[0], noisy[1], final_estimator=None, ensemble=1)
+    inputs = torch.from_numpy(found.encode(noisy[0]))
     with torch.no_grad():
-        probabilities = torch.stack([network(inputs).softmax(dim=1) for network in quick.networks_]).mean(dim=0)
-    np.testing.assert_allclose(probabilities, quick.predict_proba(noisy[0]), atol=1e-6)
+        probabilities = torch.stack([network(inputs).softmax(dim=1) for network in found.networks_]).mean(dim=0)
+    np.testing.assert_allclose(probabilities, found.predict_proba(noisy[0]), atol=1e-6)
 
 
 # Imbalance, scores and ensembles

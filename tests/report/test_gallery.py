@@ -47,9 +47,7 @@ def test_a_few_labels_are_shown_beyond_the_issues():
     run = Run.open(runs.training())
     audited = audit_run(run)
     issues = audited.audit.quality < np.sort(audited.audit.quality)[3]
-    certain = replace(
-        audited.audit, issues=issues, quality=np.where(issues, 0.0, 1.0), probability=np.ones(len(issues))
-    )
+    certain = replace(audited.audit, issues=issues, quality=np.where(issues, 0.0, 1.0), confidence=np.ones(len(issues)))
     shown = gallery(run, replace(audited, audit=certain), run.read_json("config.json"), None, 60)
     assert [sample.issue for sample in shown.samples] == [True] * 3 + [False] * (MIN_SHOWN - 3)
     assert not any(sample.worth for sample in shown.samples), "certain labels are worth nothing"

@@ -119,15 +119,15 @@ def test_the_command_with_decisions_repeats_the_run():
 
 def test_columns_interval_and_message_are_shown_where_the_run_has_them(tmp_path, monkeypatch):
     path = runs.copy_of(runs.table, tmp_path)
-    assert "Treatment" not in page_of(path)
-    (path / "columns.json").write_text(
-        json.dumps([{"name": runs.MARKUP, "kind": "text", "treatment": "left out", "inputs": 0}])
-    )
+    (path / "columns.json").unlink()
+    assert "Encoding</th>" not in page_of(path)
+    column = {"name": runs.MARKUP, "kind": "left out", "encoding": "it is named in --drop", "inputs": 0}
+    (path / "columns.json").write_text(json.dumps({"columns": [column]}))
     summary = AuditedRun.summary
     more = {"noise_rate_interval": [0.12, 0.34], "message": "Audit of <b>90</b> labels."}
     monkeypatch.setattr(AuditedRun, "summary", lambda self: {**summary(self), **more})
     page = page_of(path)
-    assert "Treatment" in page
+    assert "Encoding</th>" in page
     assert runs.MARKUP not in page
     assert "(12.0% to 34.0%)" in page
     assert "Audit of &lt;b&gt;90&lt;/b&gt; labels." in page

@@ -44,10 +44,10 @@ def run_once(location: RunLocation, about: dict[str, Any] = SAME_DATA, **changes
 def test_config_repeats_the_command(location: RunLocation) -> None:
     options = json.loads(json.dumps(flatten(run_once(location))))  # JSON has no tuples
     config = Run.open(location.out).read_json(CONFIG)
-    assert (config["command"], config["options"]) == ("search", json.loads(json.dumps(flatten(options))))
+    assert (config["command"], config["options"]) == ("search", options)
     assert set(config["versions"]) == {"s2e", "python", "torch", "optuna", "numpy"}
     stored, where = stored_options(location.out, "search", NAMES)
-    assert stored == json.loads(json.dumps(flatten(options)))
+    assert stored == options
     assert RunLocation(location.out, **where) == location
 
 

@@ -277,7 +277,7 @@ def _study(folder: Path) -> object:
 
 
 def _study_settings(config: Any) -> dict[str, Any]:
-    left_out = {*SearchOptions.MUTABLE_ON_RESUME, "data"}
+    left_out = {*SearchOptions.MUTABLE_ON_RESUME, "data", "reviewed"}
     options = {name: value for name, value in config["options"].items() if name not in left_out}
     return {**options, DATA_FINGERPRINT: config[DATA_FINGERPRINT]}
 

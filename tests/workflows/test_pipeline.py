@@ -132,7 +132,10 @@ def test_folds_change_neither_the_restarts_nor_the_selected_one() -> None:
 
 def test_predictions_out_of_fold_are_those_of_networks_not_trained_on_the_sample() -> None:
     task = a_task()
-    outcome = search_and_train(task, a_plan(task), in_memory(), validation="noisy", restarts=1, folds=3)
+    networks = ClassifierSpec(models=False)
+    outcome = search_and_train(
+        task, a_plan(task), in_memory(), validation="noisy", restarts=1, folds=3, classifier=networks
+    )
     (selected,) = outcome.selected
     assert (np.sum(list(selected.held_out.values()), axis=0) == 1).all(), "every sample is held out once"
     for turn, (member, held_out) in enumerate(selected.held_out.items()):
@@ -186,9 +189,10 @@ def test_networks_are_chosen_by_given_and_new_labels() -> None:
 def test_one_member_is_the_selected_restart_and_trains_nothing_else() -> None:
     task = a_task()
     one = ClassifierSpec(ensemble=1)
-    outcome = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=2, classifier=one)
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=2, folds=0, classifier=one)
     (selected,) = outcome.selected
     assert len(selected.trained.networks_per_member) == 2
+    assert outcome.models is None
     for name, tensor in selected.state.items():
         assert (outcome.ensemble.state[name] == tensor).all()
 

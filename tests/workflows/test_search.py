@@ -155,7 +155,7 @@ def test_schedule_is_the_best_trial_decoded_and_can_be_trained_with(searched: Ru
 def fixed_options(run: Run) -> dict[str, Any]:
     """Return the settings that a study is opened with: options that may not change on resume, and the data."""
     config = run.read_json(CONFIG)
-    left_out = SearchOptions.MUTABLE_ON_RESUME | {"data"}
+    left_out = SearchOptions.MUTABLE_ON_RESUME | {"data", "reviewed"}
     options = {name: value for name, value in config["options"].items() if name not in left_out}
     return {**options, "data_fingerprint": config["data_fingerprint"]}
 

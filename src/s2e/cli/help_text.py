@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-DATA, TRAINING, SEARCH, OUTPUT, DEVICES = "Data", "Training", "Search", "Output", "Devices and storage"
-GROUPS = (DATA, TRAINING, SEARCH, OUTPUT, DEVICES)
+DATA, TRAINING, SEARCH, CLASSIFIER, OUTPUT = "Data", "Training", "Search", "Classifier", "Output"
+DEVICES = "Devices and storage"
+GROUPS = (DATA, TRAINING, SEARCH, CLASSIFIER, OUTPUT, DEVICES)
 """Groups of options in the order of the help; options without one come last."""
 
 OTHER = "Other options"

@@ -137,6 +137,9 @@ class PooledModels:
             samples: (N, F) as the models take them.
             vote: returns the probabilities of the networks, (N, C).
         """
+        columns = self.labels.samples.shape[1]
+        if samples.shape[1] != columns:
+            raise InvalidInput(f"samples must have {columns} numbers, as in training, but got {samples.shape[1]}.")
         parts = []
         for name in self.weights:
             if name == NETWORKS:

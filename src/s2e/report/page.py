@@ -93,7 +93,7 @@ class UsedColumn:
 
     name: str
     kind: str
-    treatment: str
+    encoding: str
     inputs: str
 
 

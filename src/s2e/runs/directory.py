@@ -8,7 +8,8 @@
 | schedule.json | the keep rates, by epoch |
 | curves.npz | losses and accuracies of the final training, by epoch |
 | dynamics.npz | records of every training sample, for the label audit |
-| model.safetensors | weights of the final classifier |
+| model.safetensors | weights of the networks of the classifier |
+| models.safetensors | what the models that vote beside the networks were fitted to |
 | encoding.json | how the data were read, to read other samples in the same way |
 | columns.json | what became of every column of a table |
 | result.json | the results |

@@ -44,7 +44,9 @@ class VotingClassifier:
 
 
 def write_models(run: Run, models: PooledModels | None) -> None:
-    """Write the models of a run, also if there are none: an earlier result of the run may have had some."""
+    """Write the models of a run; that there are none if an earlier result of the run had some."""
+    if models is None and not (run.path / MODELS).exists():
+        return
     arrays = {} if models is None else models.arrays()
     about = {} if models is None else models.about()
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
