@@ -131,7 +131,7 @@ def test_columns_interval_and_message_are_shown_where_the_run_has_them(tmp_path,
     assert runs.MARKUP not in page
     assert "(12.0% to 34.0%)" in page
     assert "Audit of &lt;b&gt;90&lt;/b&gt; labels." in page
-    (path / "columns.json").write_text('{"name": 1}')
+    (path / "columns.json").write_text('{"columns": {"name": 1}}')
     with pytest.raises(UnreadableData, match="must be a list of objects"):
         page_of(path)
 

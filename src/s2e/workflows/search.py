@@ -67,8 +67,8 @@ def search(
         if not session.resumed:
             search_time.check(task.epochs)
     with session.start(about_run(network, prepared), options) as run:
+        study = session.study()  # where it is refused, the directory stays new
         write_columns(run, prepared, listener)
-        study = session.study()
         outcome = search_and_train(
             task,
             plan,
