@@ -63,7 +63,7 @@ def test_reviewed_labels_are_not_shown_again():
 
 
 def test_images_and_true_labels_are_those_of_the_samples():
-    images, labels = runs.labelled_images(0, runs.SAMPLES)
+    images, labels = runs.labelled_images(0, 2 * runs.SAMPLES)
     for sample in gallery_of(Run.open(runs.images())).samples:
         np.testing.assert_array_equal(np.asarray(decoded(sample.image)), images[int(sample.id)])
         assert sample.true == runs.CLASSES[labels[int(sample.id)]]

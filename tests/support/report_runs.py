@@ -56,10 +56,10 @@ def labelled_images(seed: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def images() -> Path:
     """A search on images with added noise, so that true labels are known, and with test data."""
-    (x, y), (x_test, y_test) = labelled_images(0, SAMPLES), labelled_images(1, 30)
+    (x, y), (x_test, y_test) = labelled_images(0, 2 * SAMPLES), labelled_images(1, 30)
     np.savez(home() / "images.npz", x_train=x, y_train=y, x_test=x_test, y_test=y_test, class_names=np.array(CLASSES))
     np.savez(home() / "images-to-predict.npz", x=x_test[:, None])
-    return make("images", "search", str(home() / "images.npz"), "--noise", "symmetric:0.3", *SEARCH)
+    return make("images", "search", str(home() / "images.npz"), "--noise", "symmetric:0.3", "--no-models", *SEARCH)
 
 
 @cache

@@ -428,7 +428,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def _fitted_encoder(self, samples: Any, seed: int) -> Encoder:
         if isinstance(samples, pd.DataFrame):
             encoder = TableEncoder.fit(samples, drop=self.drop or (), text=self.text or ())
-            encoder.log_left_out()
+            if hasattr(self, "feature_names_in_"):  # columns of arrays have no names; see `columns_`
+                encoder.log_left_out()
             return encoder
         if self.drop or self.text:
             raise InvalidInput(
