@@ -19,6 +19,7 @@ import typer
 from typer.main import get_command
 
 import code_blocks
+import s2e as package
 from code_blocks import ROOT, SHELL, Block, arguments, blocks, commands, inline_commands, program_of
 from command_line import s2e
 from image_files import save
@@ -155,6 +156,11 @@ def test_commands_in_sentences_are_accepted(page: Path) -> None:
         given = arguments(command)
         if given and not given[0].isupper():
             check_options(given)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md")).splitlines()
+    assert [name for name in package.__all__ if name != "__version__" and f"::: s2e.{name}" not in reference] == []
 
 
 def test_blocks_are_found_however_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
