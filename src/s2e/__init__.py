@@ -6,6 +6,7 @@
 | `search`, `SearchResult` | search the schedule with the best validation accuracy, for any network |
 | `train`, `TrainResult` | train one member with a schedule; returns the modules |
 | `find_label_issues`, `LabelAudit` | labels that are probably wrong, from any classifier's predictions |
+| `load`, `LoadedRun` | a run of the command line: its classifier, label audit, study and curves |
 | `aggregate_labels`, `AggregatedLabels` | one label for each item from those of several annotators |
 | `Status` | how a search or a training ended |
 | `LabelledData`, `Curves`, `Dynamics` | samples with labels; records by epoch; records by sample |
@@ -14,6 +15,7 @@
 | `Method`, `Batch`, `Need`, `Objective` | interface of methods |
 | `Optimizer`, `StackedOptimizer`, `LearningRatePlan`, `Augmentation` | interfaces of further parts of a training |
 | `S2EError`, `InvalidInput`, `InvalidType`, `UnreadableData`, `RunConflict`, `TrainingDiverged` | errors |
+| `S2EWarning` | warnings |
 
 The command line: s2e --help.
 """
