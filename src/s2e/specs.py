@@ -195,7 +195,7 @@ class TrainingSpec:
     network: str | Callable[..., Any] = option(AUTO, f"Reference network: {NETWORK_HELP}")
     epochs: int | None = option(
         None,
-        "Epochs of every training; when not given, 40 to 200 by the number of samples, and 200 on published data sets",
+        "Epochs of every training; when not given, 40 to 100 by the number of samples, and 200 on published data sets",
         type=int,
     )
     batch_size: int | None = option(

@@ -51,7 +51,9 @@ def result_table(result: Mapping[str, Any]) -> Table:
 
 def _classifier_name(row: Mapping[str, Any]) -> str:
     networks = f"{row['networks']} networks" if row["networks"] > 1 else "one network"
-    return f"the classifier: {networks}"
+    votes = row.get("votes", {"networks": 1.0})
+    voting = [networks if name == "networks" else name for name in sorted(votes, key=lambda name: -votes[name])]
+    return f"the classifier: {' and '.join(voting)}"
 
 
 def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -174,11 +176,10 @@ def _estimate(values: Mapping[str, Any], name: str) -> str:
 
 
 def _size_and_speed(row: Mapping[str, Any]) -> str:
-    """Describe the networks of a classifier."""
-    return (
-        f"the classifier: {row['bytes'] / 2**20:.1f} MiB, {row['microseconds_per_sample']:.0f} µs for each sample on "
-        f"the CPU; rows above it are single networks"
-    )
+    """Describe the size and the speed of a classifier."""
+    size = f"networks of {row['bytes'] / 2**20:.1f} MiB, " if "networks" in row.get("votes", ["networks"]) else ""
+    speed = f"{row['microseconds_per_sample']:.0f} µs for each sample on the CPU"
+    return f"the classifier: {size}{speed}; rows above it are single networks"
 
 
 def _wrong_labels(rate: float | None) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from s2e.audit import FOLDS, stratified_folds
 from s2e.ensembles.pooling import geometric_mean, pool_by_likelihood
@@ -98,7 +99,7 @@ class PosteriorLabels:
         """Return an estimator fitted to every probable class of every sample, weighted by its probability."""
         rows, candidates = np.nonzero(self.posterior >= LEAST_PROBABILITY)
         weights = {str(weight_parameter(estimator)): self.posterior[rows, candidates]}
-        with _without_convergence_warnings():
+        with _fitting():
             return clone(estimator).fit(self.samples[rows], self.classes[rows, candidates], **weights)
 
 
@@ -239,15 +240,18 @@ def cross_fitted(estimator: Any, samples: Any, labels: Labels, folds: Labels, cl
         train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         if len(np.unique(labels[train])) < 2:
             return None
-        with _without_convergence_warnings():
+        with _fitting():
             fitted = clone(estimator).fit(samples[train], labels[train])
         predicted[held] = probabilities_of(fitted, samples[held], classes)
     return predicted
 
 
 @contextmanager
-def _without_convergence_warnings() -> Iterator[None]:
-    """Ignore that a model has not converged: its likelihood is what counts."""
-    with warnings.catch_warnings():
+def _fitting() -> Iterator[None]:
+    """Fit in one thread, as several are many times slower beside another busy process, and without some warnings.
+
+    Whether a model has converged does not matter: its likelihood is what counts.
+    """
+    with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield

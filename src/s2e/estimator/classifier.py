@@ -6,6 +6,7 @@ Letters: N samples, F columns, C classes, T epochs.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
@@ -34,7 +35,7 @@ from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import VALIDATION, Augmentation, LearningRatePlan, Optimizer, export_onnx, score_of
 from s2e.ensembles import NETWORKS, PooledModels, flat, take
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, S2EWarning
 from s2e.estimator import validation as checks
 from s2e.estimator.final_estimator import FinalModel, check_final_estimator, choose_cleaning
 from s2e.methods import Method
@@ -543,6 +544,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         (N, C), the mean over the networks.
         """
         check_is_fitted(self)
+        if isinstance(self._model, PooledModels):
+            warnings.warn(f"the ONNX model holds the networks alone, not {self._model.name}", S2EWarning, stacklevel=2)
         export_onnx(self._classifier, path)
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -5,6 +5,7 @@ Letters: N samples, C classes, T epochs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from os import PathLike
@@ -22,7 +23,7 @@ from s2e.data.input_readers import ArrayReader, ImageReader
 from s2e.data.samples import InputReader
 from s2e.data.table_reader import TableReader
 from s2e.engine import export_onnx
-from s2e.errors import InvalidInput, InvalidType, UnreadableData
+from s2e.errors import InvalidInput, InvalidType, S2EWarning, UnreadableData
 from s2e.runs import read_configuration
 from s2e.studies import quiet_optuna, with_password_of_the_environment
 from s2e.workflows.classifier_runs import open_classifier_run
@@ -107,6 +108,9 @@ class RunClassifier:
 
     def export_onnx(self, path: str | PathLike[str]) -> None:
         """Write the networks as an ONNX model from encoded samples to probabilities; see `s2e.engine.export_onnx`."""
+        if self.voting.models is not None:
+            name = self.voting.models.name
+            warnings.warn(f"the ONNX model holds the networks alone, not {name}", S2EWarning, stacklevel=2)
         export_onnx(self.voting.networks, path)
 
 

@@ -1,0 +1,128 @@
+"""Models that vote beside the networks: cross-fitted, fitted to the posterior, written without pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from s2e.ensembles import NETWORKS, PooledModels, PosteriorLabels, votes_and_pool
+from s2e.ensembles.pooled_models import MOST_NUMBERS, cross_fitted, models_for
+from s2e.errors import InvalidInput
+from s2e.files.fields import Fields
+from small_tasks import blobs
+
+
+def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
+    return np.asarray(np.eye(classes)[labels])
+
+
+def pool(samples: np.ndarray, labels: np.ndarray, weights: dict[str, float]) -> PooledModels:
+    classes = int(labels.max()) + 1
+    candidates = np.tile(np.arange(classes), (len(labels), 1))
+    return PooledModels.fit(weights, PosteriorLabels(samples, candidates, one_hot(labels, classes)), classes)
+
+
+def no_vote() -> np.ndarray:
+    raise AssertionError("the networks were asked")
+
+
+def test_a_held_out_sample_does_not_see_its_own_label() -> None:
+    samples, labels = np.arange(12.0)[:, None], np.arange(12) % 2
+    found = cross_fitted(KNeighborsClassifier(1), samples, labels, np.arange(12), 2)  # the nearest other sample
+    assert found is not None
+    np.testing.assert_array_equal(found.argmax(axis=1), 1 - labels)
+
+
+def test_a_fold_that_leaves_one_class_has_no_predictions() -> None:
+    labels = np.array([0, 0, 0, 1])
+    assert cross_fitted(LogisticRegression(), np.eye(4), labels, np.array([0, 0, 1, 1]), 2) is None
+
+
+def test_certain_labels_give_the_model_of_these_labels() -> None:
+    data = blobs()
+    labels = data.clean_labels
+    assert labels is not None
+    found = pool(data.inputs, labels, {"logistic-regression": 1.0})
+    expected = models_for(data.inputs)["logistic-regression"].fit(data.inputs, labels).predict_proba(data.inputs)
+    np.testing.assert_allclose(found.probabilities(data.inputs, no_vote), expected, atol=1e-6)
+
+
+def test_improbable_classes_are_not_trained_on_and_others_are_weighted() -> None:
+    samples, candidates = np.array([[0.0], [1.0]]), np.array([[0, 1], [0, 1]])
+    labels = PosteriorLabels(samples, candidates, np.array([[0.99, 0.01], [0.25, 0.75]]))
+    by_hand = LogisticRegression().fit([[0.0], [1.0], [1.0]], [0, 0, 1], sample_weight=[0.99, 0.25, 0.75])
+    np.testing.assert_allclose(labels.fitted(LogisticRegression()).coef_, by_hand.coef_)
+
+
+def test_networks_vote_beside_the_models() -> None:
+    data = blobs()
+    votes = one_hot(np.zeros(len(data), dtype=np.int64), 4) * 0.97 + 0.01
+    alone = pool(data.inputs, data.labels, {"extra-trees": 1.0}).probabilities(data.inputs, no_vote)
+    both = pool(data.inputs, data.labels, {NETWORKS: 0.5, "extra-trees": 0.5}).probabilities(data.inputs, lambda: votes)
+    assert (both[:, 0] > alone[:, 0] - 1e-9).all()
+
+
+def test_models_depend_on_the_size_and_the_kind_of_samples() -> None:
+    assert set(models_for(np.zeros((10, 2)))) == {"logistic-regression", "support-vectors", "extra-trees"}
+    assert set(models_for(np.zeros((30_000, 2)))) == {"logistic-regression", "boosting"}
+    assert models_for(np.broadcast_to(0.0, (MOST_NUMBERS, 2))) == {}
+    positive = sparse.csr_matrix(np.eye(3))
+    assert set(models_for(positive)) == {"logistic-regression", "naive-bayes"}
+    assert set(models_for(-positive)) == {"logistic-regression"}  # naive Bayes takes counts
+
+
+def test_votes_are_shares_and_the_pool_is_better_than_bad_networks() -> None:
+    data = blobs(480)
+    assert data.clean_labels is not None
+    guess = np.full((len(data), 4), 0.25)
+    votes, predicted = votes_and_pool(data.inputs, data.labels, guess, seed=0)
+    assert sum(votes.values()) == pytest.approx(1)
+    assert NETWORKS not in votes
+    assert (predicted.argmax(axis=1) == data.clean_labels).mean() > 0.9
+    again, same = votes_and_pool(data.inputs, data.labels, guess, seed=0)
+    assert again == votes
+    np.testing.assert_array_equal(same, predicted)
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_models_of_a_file_are_fitted_again(as_sparse: bool) -> None:
+    data = blobs()
+    samples = np.abs(data.inputs)
+    weights = {"logistic-regression": 0.75, "naive-bayes" if as_sparse else "support-vectors": 0.25}
+    before = pool(sparse.csr_matrix(samples) if as_sparse else samples, data.labels, weights)
+    about = Fields(json.loads(json.dumps(before.about())), Path("file"))
+    after = PooledModels.from_file(about, before.arrays(), 4)
+    assert after.name == before.name
+    np.testing.assert_array_equal(after.probabilities(samples, no_vote), before.probabilities(samples, no_vote))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("classes", np.zeros((3, 4), dtype=np.int64)),
+        ("classes", np.full((192, 4), 9)),
+        ("posterior", np.full((192, 4), 2.0)),
+        ("samples", np.zeros((192, 6), dtype=np.int64)),
+        ("samples", np.zeros(192)),
+    ],
+)
+def test_damaged_files_are_refused_in_one_line(name: str, value: np.ndarray) -> None:
+    data = blobs(192)
+    made = pool(data.inputs, data.labels, {"logistic-regression": 1.0})
+    with pytest.raises(InvalidInput, match="the data of its models are damaged: other"):
+        PooledModels.from_file(Fields(made.about(), Path("file")), {**made.arrays(), name: value}, 4)
+    with pytest.raises(InvalidInput, match="damaged: other votes"):
+        PooledModels.from_file(Fields({"weights": {"pickle": 1.0}}, Path("file")), made.arrays(), 4)
+
+
+def test_samples_of_another_width_are_refused() -> None:
+    data = blobs()
+    found = pool(data.inputs, data.labels, {"logistic-regression": 1.0})
+    with pytest.raises(InvalidInput, match="samples must have 6 numbers, as in training, but got 5"):
+        found.probabilities(data.inputs[:, :5], no_vote)
