@@ -57,7 +57,7 @@ def test_table_names_the_validation_part_if_there_is_no_test_part(validation: st
 
 def test_estimated_accuracy_is_shown_if_there_is_no_test_part() -> None:
     estimated = {"accuracy": 0.8125, "accuracy_interval": [0.75, 0.875]}
-    line = "estimated accuracy of S2E on correct labels 81.25% (75.00% to 87.50%)"
+    line = "estimated accuracy of the classifier on correct labels 81.25% (75.00% to 87.50%)"
     assert line in [each.strip() for each in printed(a_row("S2E"), test=False, estimated=estimated)]
     assert line not in [each.strip() for each in printed(a_row("S2E", "test"), test=True, estimated=estimated)]
     unknown = {"accuracy": None, "accuracy_interval": None}
