@@ -45,6 +45,15 @@ def test_links_of_the_readme_are_absolute_or_files_of_the_source_distribution(un
 
 
 @pytest.mark.slow
+def test_links_on_a_package_index_are_absolute(unpacked: Path) -> None:
+    shown = (unpacked / "PKG-INFO").read_text().partition("Description-Content-Type: text/markdown")[2]
+    targets = LINK.findall(shown)
+    assert len(targets) >= 1
+    assert all(target.startswith("https://") for target in targets), targets
+    assert "docs/how-to-choose.md" in shown, "texts of links stay"
+
+
+@pytest.mark.slow
 def test_source_distribution_holds_all_that_the_commands_of_contributing_need(unpacked: Path) -> None:
     for name in ("Makefile", "constraints.txt", "mkdocs.yml", "pyproject.toml", ".ci/run", "docs/_site/hooks.py"):
         assert (unpacked / name).is_file(), name
