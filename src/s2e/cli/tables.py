@@ -163,7 +163,9 @@ def _caption(result: Mapping[str, Any]) -> str:
         searched = f", {of_planned}{counted(max(trials, planned), 'schedule')} searched"
     lines = [f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"]
     if "test" not in result["samples"] and result.get("estimated", {}).get("accuracy"):
-        lines.insert(0, f"estimated accuracy of the classifier on correct labels {_estimate(result['estimated'], 'accuracy')}")
+        lines.insert(
+            0, f"estimated accuracy of the classifier on correct labels {_estimate(result['estimated'], 'accuracy')}"
+        )
     if "classifier" in result:
         lines.append(_size_and_speed(result["classifier"]))
     return "\n".join(lines)
