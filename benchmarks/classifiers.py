@@ -91,6 +91,7 @@ from docstrings import docstrings
 from noisy_sets import NOISY_SETS, LabelledSet, given_labels
 from s2e import S2EClassifier, train
 from s2e._version import __version__
+from s2e.atomic_write import replace_output
 from s2e.data import default_share
 from s2e.data.encoders import encode_array, fit_array
 from s2e.data.image_encoding import ImageEncoder
@@ -405,9 +406,7 @@ def write(out: Path, about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
     }
     out.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
-        unfinished = out / f"{name}.unfinished"
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(out / name)
+        replace_output(out / name, text.encode())
 
 
 def rows_before(out: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
