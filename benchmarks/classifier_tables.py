@@ -17,6 +17,18 @@ Setting = tuple[str, str]
 OWN = "s2e"
 """The method that the others are compared with."""
 
+DEVELOPED = ("breast_cancer", "wine", "digits", "docstrings")
+"""Sets that the method was developed with; results on the others are counted apart."""
+
+GROUPS: dict[str, Callable[[Row], bool]] = {
+    "sets developed with": lambda row: row["set"] in DEVELOPED,
+    "sets not used before": lambda row: row["set"] not in DEVELOPED,
+    "all": lambda _: True,
+}
+"""Rows that are counted together."""
+
+VERDICTS = ("ahead", "level", "behind")
+
 
 class Figure(NamedTuple):
     """A quantity with a table of its own.
@@ -85,7 +97,7 @@ def grid(rows: Sequence[Row], figure: Figure, methods: Sequence[str], bold: str 
             missing = f" ({len(numbers)})" if 0 < len(numbers) < most else ""
             line.append(f"{marked}{mean_and_spread(numbers)}{marked}{missing}")
         if compared:
-            line.append(against_best_other(values))
+            line.append(str(against_best_other(values) or ""))
         lines.append(line)
     return lines
 
@@ -98,33 +110,68 @@ def mean_and_spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.1f}{spread}"
 
 
-def against_best_other(values: Mapping[str, Mapping[int, float]]) -> str:
-    """Describe the mean difference between `OWN` and the other method with the best mean.
+class Difference(NamedTuple):
+    """The mean difference between `OWN` and the other method with the best mean, paired over seeds that both have.
 
-    The ± is one standard error of the paired differences over seeds that both have. A difference of less than two is
-    "level".
+    Attributes:
+        other: name of the other method.
+        mean: of the differences.
+        error: its standard error; None with one seed.
+    """
+
+    other: str
+    mean: float
+    error: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether `OWN` is ahead or behind; level if the difference is less than two standard errors."""
+        if self.error is None:
+            return "unknown"
+        if self.mean == 0 or abs(self.mean) < 2 * self.error:
+            return "level"
+        return "ahead" if self.mean > 0 else "behind"
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"{self.mean:+.1f} ({self.other})"
+        return f"{self.mean:+.1f} ± {self.error:.1f}, {self.verdict} ({self.other})"
+
+
+def against_best_other(values: Mapping[str, Mapping[int, float]]) -> Difference | None:
+    """Return the difference to the best other method; None where there is nothing to compare.
 
     Args:
         values: by method and seed.
     """
     others = {name: each for name, each in values.items() if name != OWN and each}
-    if not others or not values[OWN]:
-        return ""
+    if not others or not values.get(OWN):
+        return None
     best = max(others, key=lambda name: float(np.mean(list(others[name].values()))))
     seeds = values[OWN].keys() & others[best].keys()
     differences = np.array([values[OWN][seed] - others[best][seed] for seed in sorted(seeds)])
     if not len(differences):
-        return ""
-    mean = float(differences.mean())
-    if len(differences) < 2:
-        return f"{mean:+.1f} ({best})"
-    error = float(differences.std(ddof=1)) / len(differences) ** 0.5
-    verdict = "level" if mean == 0 or abs(mean) < 2 * error else "ahead" if mean > 0 else "behind"
-    return f"{mean:+.1f} ± {error:.1f}, {verdict} ({best})"
+        return None
+    error = float(differences.std(ddof=1)) / len(differences) ** 0.5 if len(differences) > 1 else None
+    return Difference(best, float(differences.mean()), error)
+
+
+def standing(rows: Sequence[Row], figure: Figure, methods: Sequence[str]) -> list[list[str]]:
+    """Return a table of the number of settings in which `OWN` is ahead, level and behind, a line for each group."""
+    lines = [["", *VERDICTS]]
+    for group, belongs in GROUPS.items():
+        chosen = [row for row in rows if belongs(row) and row[figure.name] is not None]
+        found = [
+            against_best_other({method: by_seed(chosen, setting, method, figure) for method in methods})
+            for setting in settings(chosen)
+        ]
+        verdicts = [each.verdict for each in found if each is not None]
+        lines.append([group, *(str(verdicts.count(verdict)) for verdict in VERDICTS)])
+    return lines
 
 
 def truthfulness(rows: Sequence[Row]) -> list[list[str]]:
-    """Return a table of what `OWN` says about itself beside the truth, a line for each setting and one for all.
+    """Return a table of what `OWN` says about itself beside the truth, a line for each setting and each group.
 
     Intervals are counted as holding the truth if it lies between their ends; those that were not given are not counted.
     """
@@ -140,25 +187,30 @@ def truthfulness(rows: Sequence[Row]) -> list[list[str]]:
         "rows with P(wrong) ≥ .9",
         "of these wrong, %",
     ]
-    lines = [[title(setting), *_truth_of(own, setting)] for setting in settings(own)]
-    return [head, *lines, ["all", *_truth_of(own, None)]] if own else [head]
+    lines = [
+        [title(setting), *_truth_of([row for row in own if (row["set"], row["noise"]) == setting])]
+        for setting in settings(own)
+    ]
+    for group, belongs in GROUPS.items():
+        chosen = [row for row in own if belongs(row)]
+        if chosen:
+            lines.append([group, *_truth_of(chosen, means=False)])
+    return [head, *lines]
 
 
-def _truth_of(rows: Sequence[Row], setting: Setting | None) -> list[str]:
-    chosen = [row for row in rows if setting is None or (row["set"], row["noise"]) == setting]
-
+def _truth_of(rows: Sequence[Row], means: bool = True) -> list[str]:
     def mean(name: str) -> str:
-        known = [100 * row[name] for row in chosen if row[name] is not None]
-        return f"{np.mean(known):.1f}" if known and setting is not None else ""
+        known = [100 * row[name] for row in rows if row[name] is not None]
+        return f"{np.mean(known):.1f}" if known and means else ""
 
-    flagged, wrong = (sum(row[name] for row in chosen) for name in ("flagged", "flagged_wrong"))
+    flagged, wrong = (sum(row[name] for row in rows) for name in ("flagged", "flagged_wrong"))
     return [
         mean("true_noise_rate"),
         mean("noise_rate"),
-        _held(chosen, "noise_rate", "true_noise_rate"),
+        _held(rows, "noise_rate", "true_noise_rate"),
         mean("accuracy"),
         mean("estimated_accuracy"),
-        _held(chosen, "estimated_accuracy", "accuracy"),
+        _held(rows, "estimated_accuracy", "accuracy"),
         str(flagged),
         f"{100 * wrong / flagged:.1f}" if flagged else "",
     ]
@@ -220,6 +272,8 @@ def page(
         lines = grid(rows, figure, methods, bold)
         if len(lines) > 1:
             parts.append(f"{figure.title}; mean ± standard deviation over {_seeds(rows)}.\n\n{formatted(lines)}\n")
+        if len(lines) > 1 and figure.best and not figure.sets:
+            parts.append(f"Settings in which {OWN} is …\n\n{formatted(standing(rows, figure, methods))}\n")
     lines = truthfulness(rows)
     if len(lines) > 1:
         parts.append(f"What {OWN} says about itself, and the truth; 90% intervals.\n\n{formatted(lines)}\n")

@@ -311,8 +311,22 @@ def test_tables_hold_means_and_mark_the_best(tables):
 )
 def test_differences_are_paired_over_seeds(tables, own, other, verdict):
     values = {"s2e": dict(enumerate(own)), "a": dict(enumerate(other)), "worse": {0: 1.0}, "none": {}}
-    assert tables.against_best_other(values) == verdict
-    assert tables.against_best_other({"s2e": {0: 3.0}, "a": {0: 1.0, 1: 5.0}}) == "+2.0 (a)"
+    assert str(tables.against_best_other(values)) == verdict
+    assert str(tables.against_best_other({"s2e": {0: 3.0}, "a": {0: 1.0, 1: 5.0}})) == "+2.0 (a)"
+    assert tables.against_best_other({"s2e": {}, "a": {0: 1.0}}) is None
+
+
+def test_settings_are_counted_by_group(tables):
+    accuracies = {("wine", "s2e"): (0.9, 0.92), ("wine", "a"): (0.8, 0.81), ("rare", "s2e"): (0.9, 0.9)}
+    accuracies |= {("rare", "a"): (0.8, 1.0), ("crowd", "s2e"): (0.5, 0.6), ("crowd", "a"): (0.7, 0.81)}
+    rows = [row_of(*key, each, seed) for key, pair in accuracies.items() for seed, each in enumerate(pair)]
+    accuracy = next(each for each in tables.FIGURES if each.name == "accuracy")
+    assert tables.standing(rows, accuracy, ["s2e", "a"]) == [
+        ["", "ahead", "level", "behind"],
+        ["sets developed with", "1", "0", "0"],
+        ["sets not used before", "0", "1", "1"],
+        ["all", "1", "1", "1"],
+    ]
 
 
 def test_intervals_and_sure_labels_are_counted(tables):
@@ -320,6 +334,7 @@ def test_intervals_and_sure_labels_are_counted(tables):
     rows = [own_row(0), own_row(1, noise_rate_high=0.25, flagged=30, flagged_wrong=21, **unknown)]
     assert tables.truthfulness(rows)[1:] == [
         ["wine 0.3", "30.0", "28.0", "1 of 2", "80.0", "90.0", "0 of 1", "40", "75.0"],
+        ["sets developed with", "", "", "1 of 2", "", "", "0 of 1", "40", "75.0"],
         ["all", "", "", "1 of 2", "", "", "0 of 1", "40", "75.0"],
     ]
     assert tables.votes([*rows, own_row(2, votes="svm")])[1] == ["wine 0.3", "networks (2); svm (1)"]
