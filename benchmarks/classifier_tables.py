@@ -173,7 +173,8 @@ def standing(rows: Sequence[Row], figure: Figure, methods: Sequence[str]) -> lis
 def truthfulness(rows: Sequence[Row]) -> list[list[str]]:
     """Return a table of what `OWN` says about itself beside the truth, a line for each setting and each group.
 
-    Intervals are counted as holding the truth if it lies between their ends; those that were not given are not counted.
+    Intervals are counted as holding the truth if it lies between their ends; where it does not, it is above or below.
+    Intervals that were not given are not counted.
     """
     own = [row for row in rows if row["method"] == OWN]
     head = [
@@ -218,8 +219,11 @@ def _truth_of(rows: Sequence[Row], means: bool = True) -> list[str]:
 
 def _held(rows: Sequence[Row], estimate: str, truth: str) -> str:
     given = [row for row in rows if row[f"{estimate}_low"] is not None]
-    held = [row for row in given if row[f"{estimate}_low"] <= row[truth] <= row[f"{estimate}_high"]]
-    return f"{len(held)} of {len(given)}"
+    above = sum(row[truth] > row[f"{estimate}_high"] for row in given)
+    below = sum(row[truth] < row[f"{estimate}_low"] for row in given)
+    missed = [f"{count} {side}" for count, side in ((above, "above"), (below, "below")) if count]
+    where = f" ({', '.join(missed)})" if missed else ""
+    return f"{len(given) - above - below} of {len(given)}{where}"
 
 
 def votes(rows: Sequence[Row]) -> list[list[str]]:

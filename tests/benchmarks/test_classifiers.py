@@ -333,9 +333,9 @@ def test_intervals_and_sure_labels_are_counted(tables):
     unknown = dict.fromkeys(("estimated_accuracy", "estimated_accuracy_low", "estimated_accuracy_high"))
     rows = [own_row(0), own_row(1, noise_rate_high=0.25, flagged=30, flagged_wrong=21, **unknown)]
     assert tables.truthfulness(rows)[1:] == [
-        ["wine 0.3", "30.0", "28.0", "1 of 2", "80.0", "90.0", "0 of 1", "40", "75.0"],
-        ["sets developed with", "", "", "1 of 2", "", "", "0 of 1", "40", "75.0"],
-        ["all", "", "", "1 of 2", "", "", "0 of 1", "40", "75.0"],
+        ["wine 0.3", "30.0", "28.0", "1 of 2 (1 above)", "80.0", "90.0", "0 of 1 (1 below)", "40", "75.0"],
+        ["sets developed with", "", "", "1 of 2 (1 above)", "", "", "0 of 1 (1 below)", "40", "75.0"],
+        ["all", "", "", "1 of 2 (1 above)", "", "", "0 of 1 (1 below)", "40", "75.0"],
     ]
     assert tables.votes([*rows, own_row(2, votes="svm")])[1] == ["wine 0.3", "networks (2); svm (1)"]
     assert len(tables.truthfulness([row_of("wine", "logistic", 0.9)])) == 1
