@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -15,7 +17,7 @@ from sklearn.datasets import load_wine
 from benchmark_programs import loaded_program
 from s2e import S2EClassifier
 from s2e.data import LabelledData, default_share, hold_out
-from s2e.errors import InvalidInput
+from s2e.errors import InvalidInput, UnreadableData
 from s2e.workflows.defaults import batch_size_for, epochs_for
 
 TINY = ["--sets", "wine", "--noise", "symmetric:0.3", "--seeds", "1", "--trials", "2"]
@@ -41,8 +43,41 @@ def few_epochs(benchmark, monkeypatch):
     monkeypatch.setattr(benchmark, "epochs_for", lambda *_: 20)
 
 
-def row_of(name, method, accuracy, seed=0, f1=None):
-    return {"set": name, "noise": "symmetric:0.3", "seed": seed, "method": method, "accuracy": accuracy, "f1": f1}
+@pytest.fixture(scope="module")
+def tables(benchmark):
+    return sys.modules["classifier_tables"]
+
+
+def row_of(name, method, accuracy, seed=0, f1=None, **more):
+    return {
+        "set": name,
+        "noise": "symmetric:0.3",
+        "seed": seed,
+        "method": method,
+        "accuracy": accuracy,
+        "f1": f1,
+        "balanced_accuracy": accuracy,
+        "average_precision": None,
+        "true_noise_rate": 0.3,
+        "seconds": 1.0,
+        "cpu_seconds": 1.0,
+        **more,
+    }
+
+
+def own_row(seed, **more):
+    estimated = {
+        "noise_rate": 0.28,
+        "noise_rate_low": 0.2,
+        "noise_rate_high": 0.3,
+        "estimated_accuracy": 0.9,
+        "estimated_accuracy_low": 0.85,
+        "estimated_accuracy_high": 0.95,
+        "flagged": 10,
+        "flagged_wrong": 9,
+        "votes": "networks",
+    }
+    return row_of("wine", "s2e", 0.8, seed, **{**estimated, **more})
 
 
 @pytest.mark.slow  # the order test has three balanced classes
@@ -149,7 +184,9 @@ def test_rows_are_made_once(benchmark, tmp_path, capsys, monkeypatch):
     assert [float(each["accuracy"]) for each in flat[:2]] == pytest.approx(
         [each["accuracy"] for each in made], abs=1e-6
     )
-    assert (tmp_path / "table.md").read_text().count("| cleanlab-logistic |") == 3
+    assert (tmp_path / "tables.md").read_text().count(
+        " | cleanlab-logistic |"
+    ) == 4  # F1 and three without a comparison
     assert "wine 0.3" in capsys.readouterr().out
 
 
@@ -159,18 +196,146 @@ def test_rows_of_other_settings_are_refused(benchmark, tmp_path):
         benchmark.main([*TINY, "--trials", "3", "--methods", "logistic", "--out", str(tmp_path)])
 
 
-def test_tables_hold_means_and_mark_the_best(benchmark):
+def test_seeds_start_where_they_are_asked_to(benchmark, tmp_path):
+    benchmark.main([*TINY, "--first-seed", "3", "--methods", "logistic", "--out", str(tmp_path)])
+    assert [row["seed"] for row in json.loads((tmp_path / "classifiers.json").read_text())["rows"]] == [3]
+
+
+def test_folders_are_joined_in_the_order_of_sets(benchmark, tmp_path):
+    for name, chosen in (("a", ["digits"]), ("b", ["wine", "digits"])):
+        options = ["--sets", *chosen, "--noise", "symmetric:0.3", "--seeds", "1", "--methods", "logistic"]
+        benchmark.main([*options, "--out", str(tmp_path / name)])
+    benchmark.main(["--join", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both")])
+    both = json.loads((tmp_path / "both" / "classifiers.json").read_text())
+    assert [row["set"] for row in both["rows"]] == ["wine", "digits"]  # digits was in both
+    assert [each["sets"] for each in both["joined"]] == [["digits"], ["wine", "digits"]]
+    with pytest.raises(UnreadableData, match=r"`--join` must name folders with a file classifiers.json"):
+        benchmark.main(["--join", str(tmp_path / "missing"), "--out", str(tmp_path / "both")])
+
+
+def test_every_set_has_its_noise(benchmark):
+    assert benchmark.NOISE["wine"] == ("symmetric:0.3", "symmetric:0.45")
+    assert benchmark.NOISE["rare"] == ("missing:0.4",)
+    parts = benchmark.split(benchmark.SETS["rare"](None), "missing:0.4", 0)
+    assert (parts.given[parts.right == 0] == 0).all()
+    assert (parts.given[parts.right == 1] == 0).mean() == pytest.approx(0.4, abs=0.1)
+    assert parts.annotations is None
+
+
+def test_annotators_are_split_with_their_samples(benchmark):
+    parts = benchmark.split(benchmark.SETS["crowd"](None), "annotators:5", 0)
+    assert parts.annotations.shape == (len(parts.given), 5)
+    agreeing = parts.annotations[:, 0] == parts.right
+    assert agreeing[parts.annotations[:, 0] >= 0].mean() == pytest.approx(0.9, abs=0.03)  # the best annotator
+
+
+@pytest.mark.parametrize("method", ["boosting", "logistic", "network"])
+@pytest.mark.parametrize(("name", "kind"), [("orders", "table"), ("grey_images", "images")])
+@pytest.mark.usefixtures("few_epochs")
+def test_methods_learn_from_tables_and_images(benchmark, name, kind, method):
+    whole = benchmark.SETS[name](None)
+    few = whole.samples.iloc[:400] if kind == "table" else whole.samples[:400]
+    parts = benchmark.split(benchmark.LabelledSet(few, whole.labels[:400]), "symmetric:0.0", 0)
+    assert parts.kind == kind
+    row = benchmark.trained_row(method, parts, 0, None)
+    assert row["accuracy"] > (0.6 if kind == "table" else 0.7)
+    assert row["f1"] is row["noise_rate"] is row["flagged"] is None
+
+
+def test_unseen_categories_can_be_predicted(benchmark):
+    table = pd.DataFrame({"colour": ["red", "blue"] * 30, "size": np.arange(60.0)})
+    table.loc[3, "size"] = np.nan
+    labels = np.arange(60) % 2
+    for estimator in (benchmark.boosting("table", 0), benchmark.logistic("table")):
+        assert (estimator.fit(table, labels).predict(table) == labels).all()
+        assert len(estimator.predict(table.assign(colour="green"))) == 60
+
+
+def test_only_two_classes_have_an_average_precision(benchmark):
+    class Ranked:
+        def predict(self, samples):
+            return (samples[:, 0] > 0.5).astype(int)
+
+        def predict_proba(self, samples):
+            return np.stack([1 - samples[:, 0], samples[:, 0]], axis=1)
+
+    samples = np.array([[0.9], [0.8], [0.7], [0.1]])
+    found = benchmark.scores_on(Ranked(), samples, np.array([1, 0, 1, 0]))
+    assert found["accuracy"] == 0.75
+    assert found["balanced_accuracy"] == 0.75
+    assert found["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert benchmark.scores_on(Ranked(), samples, np.array([1, 0, 2, 0]))["average_precision"] is None
+
+
+def test_estimates_count_sure_labels(benchmark):
+    fitted = SimpleNamespace(
+        label_quality_=np.array([0.05, 0.1, 0.11, 0.01]),
+        noise_rate_=0.25,
+        noise_rate_interval_=np.array([0.1, 0.3]),
+        estimated_accuracy_=np.nan,
+        estimated_accuracy_interval_=np.array([np.nan, np.nan]),
+        final_name_="networks",
+    )
+    found = benchmark.estimates(fitted, np.array([True, False, True, True]))
+    assert (found["flagged"], found["flagged_wrong"]) == (3, 2)
+    assert (found["noise_rate_low"], found["estimated_accuracy"], found["votes"]) == (0.1, None, "networks")
+
+
+def test_tables_hold_means_and_mark_the_best(tables):
     rows = [row_of("wine", "s2e", each, seed) for seed, each in enumerate((0.8, 0.9))]
     rows += [row_of("wine", "logistic", each, seed, f1=0.5) for seed, each in enumerate((0.9, 0.96))]
     rows += [row_of("digits", "s2e", 0.5)]
-    lines = benchmark.grid(rows, "accuracy", 100.0, "**")
+    accuracy, f1 = (next(each for each in tables.FIGURES if each.name == name) for name in ("accuracy", "f1"))
+    methods = ["s2e", "logistic"]
+    lines = tables.grid(rows, accuracy, methods, "**")
     assert lines == [
-        ["", "wine 0.3", "digits 0.3"],
-        ["s2e", "85.0 ± 7.1", "**50.0**"],  # the root of (5² + 5²) / 1
-        ["logistic", "**93.0 ± 4.2**", ""],
+        ["", "s2e", "logistic", "s2e − best other"],
+        ["wine 0.3", "85.0 ± 7.1", "**93.0 ± 4.2**", "-8.0 ± 2.0, behind (logistic)"],  # differences -10 and -6
+        ["digits 0.3", "**50.0**", "", ""],
     ]
-    assert benchmark.grid(rows, "f1", 100.0) == [["", "wine 0.3"], ["logistic", "50.0 ± 0.0"]]
+    assert tables.grid(rows, f1, methods) == [["", "logistic"], ["wine 0.3", "50.0 ± 0.0"]]
     shares = [{**each, "true_noise_rate": share} for each, share in zip(rows, (0.2, 0.31, 0.2, 0.31, 0.3), strict=True)]
-    assert benchmark.drawn(shares).endswith(": wine 0.3: 20.0 to 31.0; digits 0.3: 30.0 to 30.0.")
-    assert benchmark.markdown(lines).splitlines()[1] == "|---|---:|---:|"
-    assert len({len(line) for line in benchmark.aligned(lines[:2]).splitlines()}) == 1
+    assert tables.drawn(shares).endswith(": wine 0.3: 20.0 to 31.0; digits 0.3: 30.0 to 30.0.")
+    assert tables.markdown(lines).splitlines()[1] == "|---|---:|---:|---:|"
+    assert len({len(line) for line in tables.aligned(lines[:2]).splitlines()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "verdict"),
+    [
+        ((90.0, 92.0), (80.0, 81.0), "+10.5 ± 0.5, ahead (a)"),  # differences 10 and 11
+        ((90.0, 92.0), (90.0, 90.0), "+1.0 ± 1.0, level (a)"),
+        ((90.0, 92.0), (90.0, 92.0), "+0.0 ± 0.0, level (a)"),
+        ((90.0, 92.0), (91.0, 93.0), "-1.0 ± 0.0, behind (a)"),
+    ],
+)
+def test_differences_are_paired_over_seeds(tables, own, other, verdict):
+    values = {"s2e": dict(enumerate(own)), "a": dict(enumerate(other)), "worse": {0: 1.0}, "none": {}}
+    assert str(tables.against_best_other(values)) == verdict
+    assert str(tables.against_best_other({"s2e": {0: 3.0}, "a": {0: 1.0, 1: 5.0}})) == "+2.0 (a)"
+    assert tables.against_best_other({"s2e": {}, "a": {0: 1.0}}) is None
+
+
+def test_settings_are_counted_by_group(tables):
+    accuracies = {("wine", "s2e"): (0.9, 0.92), ("wine", "a"): (0.8, 0.81), ("rare", "s2e"): (0.9, 0.9)}
+    accuracies |= {("rare", "a"): (0.8, 1.0), ("crowd", "s2e"): (0.5, 0.6), ("crowd", "a"): (0.7, 0.81)}
+    rows = [row_of(*key, each, seed) for key, pair in accuracies.items() for seed, each in enumerate(pair)]
+    accuracy = next(each for each in tables.FIGURES if each.name == "accuracy")
+    assert tables.standing(rows, accuracy, ["s2e", "a"]) == [
+        ["", "ahead", "level", "behind"],
+        ["sets developed with", "1", "0", "0"],
+        ["sets not used before", "0", "1", "1"],
+        ["all", "1", "1", "1"],
+    ]
+
+
+def test_intervals_and_sure_labels_are_counted(tables):
+    unknown = dict.fromkeys(("estimated_accuracy", "estimated_accuracy_low", "estimated_accuracy_high"))
+    rows = [own_row(0), own_row(1, noise_rate_high=0.25, flagged=30, flagged_wrong=21, **unknown)]
+    assert tables.truthfulness(rows)[1:] == [
+        ["wine 0.3", "30.0", "28.0", "1 of 2 (1 above)", "80.0", "90.0", "0 of 1 (1 below)", "40", "75.0"],
+        ["sets developed with", "", "", "1 of 2 (1 above)", "", "", "0 of 1 (1 below)", "40", "75.0"],
+        ["all", "", "", "1 of 2 (1 above)", "", "", "0 of 1 (1 below)", "40", "75.0"],
+    ]
+    assert tables.votes([*rows, own_row(2, votes="svm")])[1] == ["wine 0.3", "networks (2); svm (1)"]
+    assert len(tables.truthfulness([row_of("wine", "logistic", 0.9)])) == 1
