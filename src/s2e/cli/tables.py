@@ -100,8 +100,6 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
     are = "is" if summary["issues"] == 1 else "are"
     found = f"{summary['issues']} of {counted(summary['samples'], 'label')} {are} probably wrong"
     estimated = f"{found}; estimated share of wrong labels {_estimate(summary, 'noise_rate')}"
-    if summary["accuracy"] is not None:
-        estimated += f"\nestimated accuracy of the classifier on correct labels {_estimate(summary, 'accuracy')}"
     if summary["message"]:
         estimated += f"\n{summary['message']}"
     if summary["doubtful_classes"]:
@@ -162,10 +160,6 @@ def _caption(result: Mapping[str, Any]) -> str:
         of_planned = f"{trials} of " if trials < planned else ""
         searched = f", {of_planned}{counted(max(trials, planned), 'schedule')} searched"
     lines = [f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"]
-    if "test" not in result["samples"] and result.get("estimated", {}).get("accuracy"):
-        lines.insert(
-            0, f"estimated accuracy of the classifier on correct labels {_estimate(result['estimated'], 'accuracy')}"
-        )
     if "classifier" in result:
         lines.append(_size_and_speed(result["classifier"]))
     return "\n".join(lines)
