@@ -144,6 +144,7 @@ def check_block(block: Block, names: dict[str, Any]) -> None:
     [pytest.param(page, marks=pytest.mark.slow if "tutorials" in page.parts else ()) for page in PAGES],
     ids=name_of,
 )
+@pytest.mark.filterwarnings("ignore:the ONNX model holds the networks alone")  # which models vote depends on the data
 def test_code_blocks_of_a_page_run(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
