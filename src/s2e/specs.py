@@ -275,6 +275,11 @@ class SearchSpec:
         metavar="TIME",
         parse=partial(to_seconds, "time_budget"),
     )
+    stop_early: bool = option(
+        False,
+        "End the search when no schedule is expected to be better by more than validation can tell; without --trials "
+        "always so, except on published data sets",
+    )
 
     def __post_init__(self) -> None:
         raise_all(
@@ -387,7 +392,9 @@ def _noises(default: tuple[str, ...] = ("none",), otherwise: str = "") -> Any:
 class SearchOptions:
     """`s2e search`: the search of a schedule and the final training with it."""
 
-    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"trials", "time_budget", "baselines", "restarts", "folds"})
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
+        {"trials", "time_budget", "stop_early", "baselines", "restarts", "folds"}
+    )
 
     dataset: DataSpec = nested(DataSpec)
     noise: str = option("none", NOISE_HELP, panel="Data")
@@ -453,7 +460,7 @@ class CompareOptions:
         panel="Training",
     )
     training: TrainingSpec = nested(TrainingSpec)
-    search: SearchSpec = nested(SearchSpec, without=("time_budget",))
+    search: SearchSpec = nested(SearchSpec, without=("time_budget", "stop_early"))
     seed: int = _seed()
 
     def __post_init__(self) -> None:
@@ -509,7 +516,7 @@ class SamplersOptions:
     random_trials: int = option(300, "Full trainings of random search")
     validation_share: float | None = option(None, _SHARE, type=float)
     training: SizedTrainingSpec = nested(SizedTrainingSpec, epochs=40)
-    search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler", "time_budget"))
+    search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler", "time_budget", "stop_early"))
     jobs: int | None = option(None, "Processes that search on a table; one for each core when not given", type=int)
     seed: int = _seed()
 

@@ -143,7 +143,7 @@ def test_password_is_not_stored_and_comes_from_the_environment(
     monkeypatch.setenv("PGPASSFILE", str(work / "none"))
     refused = s2e(*resume, "4")
     assert refused.exit_code == 2
-    assert "give --storage with the password, or set PGPASSWORD or ~/.pgpass" in one_line(refused.stderr)
+    assert "give the storage with its password, or set PGPASSWORD or ~/.pgpass" in one_line(refused.stderr)
     assert s2e(*resume, "4", "--storage", url).exit_code == 0
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     last = s2e(*resume, "6")

@@ -23,6 +23,7 @@ from s2e.runs.session import RunLocation
 from s2e.schedules.spaces import SPACES
 from s2e.specs import DataSpec, SearchOptions, assemble
 from s2e.studies import best_trial, open_study
+from s2e.workflows import pipeline
 from s2e.workflows import search as workflow
 from s2e.workflows.pipeline import RELABELLED
 from s2e.workflows.search import search
@@ -279,3 +280,31 @@ def test_study_in_another_storage_has_the_name_of_the_run(data: str, tmp_path: P
     run = search(search_options(data, **QUICK), location)
     assert "study.db" not in file_names(run)
     assert len(open_study(location.storage, "run", fixed_options(run)).trials) == 2
+
+
+# --------------------------------------------------------------------------------------------------- the end of a search
+
+
+def test_a_search_without_trials_ends_early_and_a_resumed_one_at_the_same_trial(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "is_long_enough", lambda study, *_: len(study.trials) >= 4)
+    options, log = search_options(data, trials=None, baselines=False, restarts=1), Log()
+    done = search(options, RunLocation(tmp_path / "run"), log)
+    stored = done.read_json(CONFIG)["options"]
+    assert stored["stop_early"] is True
+    assert result(done)["search"]["trials"] == 4 < stored["trials"]
+    assert result(done)["status"] == "complete"
+    assert pipeline.ENOUGH in log.notes
+    expected = done.read_json("schedule.json")
+    (done.path / "result.json").unlink()  # as if killed in the final training
+    again = search(options, RunLocation(tmp_path / "run"), resume=True)
+    assert result(again)["search"]["trials"] == 4
+    assert again.read_json("schedule.json") == expected
+
+
+def test_a_search_with_trials_does_not_end_early(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "is_long_enough", lambda *_: True)
+    done = search(search_options(data, baselines=False, restarts=1), RunLocation(tmp_path / "run"))
+    assert result(done)["search"]["trials"] == 4
+    assert done.read_json(CONFIG)["options"]["stop_early"] is False

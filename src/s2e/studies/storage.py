@@ -176,7 +176,7 @@ def _advice(url: str, problem: Exception) -> str:
     if isinstance(problem, ImportError):
         return " (install the extra: pip install 's2e[postgresql]')"
     if "password" in str(problem):
-        return " (give --storage with the password, or set PGPASSWORD or ~/.pgpass; a run does not store it)"
+        return " (give the storage with its password, or set PGPASSWORD or ~/.pgpass; a run does not store it)"
     return ""
 
 

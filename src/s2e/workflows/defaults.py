@@ -35,6 +35,11 @@ def epochs_for(samples: int, batch_size: int) -> int:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, STEPS // max(1, samples // batch_size)))
 
 
+def is_published(data: str) -> bool:
+    """Return whether a name is that of a published data set, which is trained on as in the paper."""
+    return data in CATALOGUE
+
+
 def sized(training: TrainingSpec, samples: int, data: str = "") -> SizedTrainingSpec:
     """Return the specification with the number of epochs and the batch size decided.
 
@@ -43,7 +48,7 @@ def sized(training: TrainingSpec, samples: int, data: str = "") -> SizedTraining
         samples: number of training samples.
         data: name of the data, if they have one.
     """
-    paper = SizedTrainingSpec() if data in CATALOGUE else None
+    paper = SizedTrainingSpec() if is_published(data) else None
     batch_size = training.batch_size or (batch_size_for(samples) if paper is None else paper.batch_size)
     epochs = training.epochs or (epochs_for(samples, batch_size) if paper is None else paper.epochs)
     return _with_sizes(training, epochs, batch_size)
@@ -56,7 +61,7 @@ def longest(training: TrainingSpec) -> SizedTrainingSpec:
 
 def default_generations(data: str) -> int:
     """Return the number of generations of a search on data of this name whose number of trials is not given."""
-    return GENERATIONS_ON_BENCHMARKS if data in CATALOGUE else DEFAULT_GENERATIONS
+    return GENERATIONS_ON_BENCHMARKS if is_published(data) else DEFAULT_GENERATIONS
 
 
 def _with_sizes(training: TrainingSpec, epochs: int, batch_size: int) -> SizedTrainingSpec:

@@ -101,6 +101,8 @@ ASSUMED_NOISE_RATES = (0.4, 0.2)
 IMBALANCE = 4.0
 """Factor between the numbers of samples of two labels from which samples are selected within labels."""
 
+ENOUGH = "the search ends: no schedule is expected to be better by more than validation can tell"
+
 RETRAINED_NETWORKS = 3
 """Networks that are trained on the posterior of the audit, if the networks vote beside other models."""
 
@@ -272,14 +274,22 @@ def find_schedules(
     """
     if relabel:
         task = _relabelled(task, searches[0].plan, run, listener)
-    listener.stage(stage, epochs_left(searches, task.epochs))
     plan, study = searches[0].plan, searches[0].study
     samples = len(np.unique(task.evaluate[VALIDATION].rows))
 
-    def on_generation(done: GenerationFinished) -> bool | None:
+    def is_enough() -> bool:
         draws = np.random.default_rng(derive(plan.seed, "stopping"))
-        enough = stop_early and is_long_enough(study, plan.space, task.epochs, samples, draws)
-        return listener.generation(done) or enough
+        return stop_early and is_long_enough(study, plan.space, task.epochs, samples, draws)
+
+    def on_generation(done: GenerationFinished) -> bool | None:
+        stopped, enough = listener.generation(done), is_enough()
+        if enough and len(study.trials) < plan.trials:
+            listener.note(ENOUGH)
+        return stopped or enough
+
+    if is_enough():  # a resumed run, killed after its search
+        return [best_trial(study, plan.space, task.epochs)], task
+    listener.stage(stage, epochs_left(searches, task.epochs))
 
     found = search_schedules(
         task,

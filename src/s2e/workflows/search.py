@@ -13,7 +13,7 @@ from s2e.engine import FinalTraining
 from s2e.methods import method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
-from s2e.workflows.defaults import default_generations, sized
+from s2e.workflows.defaults import default_generations, is_published, sized
 from s2e.workflows.pipeline import (
     check_choices,
     plan_for,
@@ -40,15 +40,17 @@ def search(
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    training, score = (
-        sized(options.training, len(prepared.splits.train), options.dataset.data),
-        options.classifier.score,
-    )
+    training = sized(options.training, len(prepared.splits.train), options.dataset.data)
+    score = options.classifier.score
     task = prepared_task(prepared, training, options.method, seed=options.seed, location=location, score=score)
     generations = default_generations(options.dataset.data)
     plan = plan_for(task, options.search, training, options.seed, generations=generations)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
-    search_spec = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
+    own_choice = options.search.trials is None and not is_published(options.dataset.data)
+    stop_early = options.search.stop_early or own_choice
+    search_spec = replace(
+        options.search, trials=plan.trials, generation_size=plan.generation_size, stop_early=stop_early
+    )
     options = replace(options, search=search_spec, training=training)
     network = str(training.network)
     final: dict[str, Any] = {
@@ -76,6 +78,7 @@ def search(
             **final,
             run=run,
             search_time=search_time,
+            stop_early=stop_early,
             listener=listener,
             stage=stage,
         )
