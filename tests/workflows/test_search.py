@@ -282,7 +282,7 @@ def test_study_in_another_storage_has_the_name_of_the_run(data: str, tmp_path: P
     assert len(open_study(location.storage, "run", fixed_options(run)).trials) == 2
 
 
-# --------------------------------------------------------------------------------------------------- the end of a search
+# ---------------------------------------------------------------------------------------------- the end of a search
 
 
 def test_a_search_without_trials_ends_early_and_a_resumed_one_at_the_same_trial(
@@ -298,7 +298,7 @@ def test_a_search_without_trials_ends_early_and_a_resumed_one_at_the_same_trial(
     assert pipeline.ENOUGH in log.notes
     expected = done.read_json("schedule.json")
     (done.path / "result.json").unlink()  # as if killed in the final training
-    again = search(options, RunLocation(tmp_path / "run"), resume=True)
+    again = search(assemble(SearchOptions, stored), RunLocation(tmp_path / "run"), resume=True)
     assert result(again)["search"]["trials"] == 4
     assert again.read_json("schedule.json") == expected
 
