@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 TABLE = ["--epochs", "2", "--batch-size", "32", "--trials", "16", "--generation-size", "4", "--restarts", "2"]
 IMAGES = ["--network", "cifar10-cnn", "--epochs", "1", "--batch-size", "16", "--trials", "2", "--generation-size", "2"]
-IMAGES += ["--restarts", "1", "--no-baselines", "--no-relabel"]
+IMAGES += ["--restarts", "1", "--no-baselines", "--no-relabel", "--no-models"]
 
 
 def searched(
