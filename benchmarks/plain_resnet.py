@@ -19,7 +19,7 @@ from s2e.engine.batches import scaled
 from s2e.engine.optimizers import SGD
 from s2e.engine.training import augmentation_draws, batch_order
 
-MODES = ("max-autotune-no-cudagraphs", "reduce-overhead", "default", "none")
+MODES = ("reduce-overhead", "max-autotune", "default", "none")
 """Modes of `torch.compile`; "none" to run the function without compiling it."""
 
 
@@ -52,7 +52,7 @@ class PlainPair:
         self.networks = [task.network().to(task.device, memory_format=torch.channels_last) for _ in range(2)]
         self._optimizer = _fused_sgd(self.networks, task)
         self._task, self._keep, self._precision = task, keep, precision
-        self._on_graphs = mode == "reduce-overhead"
+        self._on_graphs = mode in ("reduce-overhead", "max-autotune")
         compiled = mode != "none"
         self._loss = torch.compile(self._plain_loss, mode=mode, fullgraph=True) if compiled else self._plain_loss
 

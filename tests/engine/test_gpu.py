@@ -14,7 +14,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from frequent_checkpoints import Killed, every_epoch, kill_at
-from populations import ALL_METHODS, DataDependent, assert_same, with_batch_norm, with_convolutions
+from populations import ALL_METHODS, DataDependent, assert_same, with_batch_norm, with_convolutions, with_strides
 from s2e.data.samples import LabelledData
 from s2e.engine.augmentation import Crop, Cutout, Flip, channel_statistics
 from s2e.engine.compiled.layers import same_convolution
@@ -22,7 +22,7 @@ from s2e.engine.cuda_graphs import CapturedFunction
 from s2e.engine.learning_rates import Cosine
 from s2e.engine.optimizers import SGD, AdamW, RMSProp
 from s2e.engine.training import Trainer, engine_steps, train_population
-from s2e.methods import Coteaching, Decoupling, Reweight, Standard
+from s2e.methods import Coteaching, CoteachingPlus, Decoupling, JoCoR, MentorNet, Reweight, Standard
 from s2e.networks import NormalisedFactory
 from s2e.networks.factories import reference_network
 from small_images import images, small_cnn
@@ -31,6 +31,9 @@ from small_tasks import blobs, member, small_mlp, task
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings(
+        "ignore:TensorFloat32 tensor cores:UserWarning"
+    ),  # of the compiler, see `_full_precision`
 ]
 CUDA = torch.device("cuda")
 KERNELS = 16
@@ -40,6 +43,13 @@ EVERY_METHOD = pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method:
 DIFFERENT_METHODS = pytest.mark.parametrize(  # a pair; clean samples and forward differentiation; inactive networks
     "method", [Coteaching(), Reweight(), Decoupling()], ids=lambda method: method.name
 )
+
+
+@pytest.fixture(autouse=True)
+def _compiles(caplog):
+    """Fail where a step that should be compiled is not: it would run, only slower."""
+    yield
+    assert "cannot be compiled" not in caplog.text
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +93,7 @@ def test_graph_equals_eager(method, train_data, valid_data):
 
 COMPILED = [  # some seconds each
     *((method, small_mlp) for method in ALL_METHODS),
-    *((Coteaching(), network) for network in (with_batch_norm, with_convolutions)),
+    *((Coteaching(), network) for network in (with_batch_norm, with_convolutions, with_strides)),
 ]
 
 
@@ -97,6 +107,19 @@ def test_compiled_equals_plain(method, network, train_data, valid_data):
     )
     assert_same(compiled, plain, exactly=False)
     np.testing.assert_allclose(compiled.dynamics.kept, plain.dynamics.kept)
+
+
+SELECTIVE = [Coteaching(by_class=True), MentorNet(by_class=True), JoCoR(by_class=True), CoteachingPlus(), Standard()]
+
+
+@pytest.mark.parametrize("method", SELECTIVE, ids=repr)
+def test_compiled_members_that_hold_samples_out_equal_those_of_a_cpu(method, train_data, valid_data):
+    fold = np.random.default_rng(5).random(len(train_data)) < 0.3
+    shared = {"evaluate": {"valid": valid_data}}
+    members = [member(0.5, seed=1, held_out=fold), member(0.8, seed=2), member(0.8, seed=2, held_out=~fold)]
+    compiled = train_population(on_gpu(train_data, method, compile=True, **shared), members)
+    assert (compiled.take([0]).dynamics.kept[..., fold] == 0).all()
+    assert_same(compiled, train_population(task(train_data, method, **shared), members), exactly=False)
 
 
 HYPERPARAMETERS = [  # of two members of one population

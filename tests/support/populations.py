@@ -55,6 +55,20 @@ def with_convolutions() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 64), nn.Unflatten(1, (1, 8, 8)), *stages, nn.Flatten(), nn.Linear(96, 4))
 
 
+def with_strides() -> nn.Module:
+    """A network for samples of six features, with the kinds of convolutions of a ResNet."""
+    stages = [
+        nn.Conv2d(1, 20, 3, padding=1, bias=False),
+        nn.BatchNorm2d(20),
+        nn.ReLU(),
+        nn.Conv2d(20, 24, 3, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(24),
+        nn.ReLU(),
+        nn.Conv2d(24, 32, 1, stride=2, bias=False),
+    ]
+    return nn.Sequential(nn.Linear(6, 64), nn.Unflatten(1, (1, 8, 8)), *stages, nn.Flatten(), nn.Linear(128, 4))
+
+
 class DataDependent(nn.Module):
     """Branches in Python on its data, which neither vmap nor a CUDA graph supports, after updating buffers."""
 

@@ -172,7 +172,8 @@ def within_classes(losses: Tensor, labels: Tensor) -> Tensor:
     counted = functional.pad(losses.isnan().logical_not().gather(-1, order).cumsum(dim=-1), (1, 0))  # (P, M, B + 1)
     counts = (counted.gather(-1, end) - counted.gather(-1, first)).clamp(min=1)
     position = torch.arange(losses.shape[-1], device=losses.device)
-    ranks = ((position - first + 0.5) / counts).to(losses.dtype)
+    # Equal shares of different labels must stay equal: compiled kernels round quotients of float32 inexactly.
+    ranks = (((position - first).double() + 0.5) / counts).to(losses.dtype)
     return torch.where(losses.isnan(), losses, torch.empty_like(losses).scatter_(-1, order, ranks))
 
 

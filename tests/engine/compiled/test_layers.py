@@ -33,6 +33,9 @@ CASES = {
     "two linear layers": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)), (4, 6)),
     "padded convolution without bias": (lambda: conv(padding=(1, 2), bias=False), (4, 3, 7, 6)),
     "strided convolution": (lambda: conv(stride=2), (4, 3, 7, 6)),
+    "strided convolution of many channels": (lambda: nn.Conv2d(20, 4, 3, stride=2, padding=1), (4, 20, 7, 6)),
+    "strided convolution of single pixels": (lambda: nn.Conv2d(20, 4, 1, stride=(2, 3), bias=False), (4, 20, 7, 6)),
+    "strided and padded convolution of single pixels": (lambda: nn.Conv2d(3, 4, 1, stride=2, padding=1), (4, 3, 7, 6)),
     "padding by name": (lambda: conv(padding="same"), (4, 3, 7, 6)),
     "grouped convolution": (lambda: conv(groups=3), (4, 3, 7, 6)),
     "two convolutions": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, (2, 3))), (4, 3, 7, 8)),
@@ -113,7 +116,7 @@ def test_batched_layer_equals_torch(case):
         torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("case", ["two linear layers", "two convolutions", "many channels", "cifar100-cnn"])
+@pytest.mark.parametrize("case", ["two linear layers", "two convolutions", "many channels", "cifar100-cnn", "resnet"])
 def test_forward_mode_derivative_equals_torch(case):
     build, shape = CASES[case]
     module, parameters, buffers = stacked(build)

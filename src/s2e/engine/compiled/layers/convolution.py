@@ -35,13 +35,16 @@ def conv2d(
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    """Convolve with a stride of one; other convolutions have no rule."""
-    plain = stride in (1, (1, 1)) and dilation in (1, (1, 1)) and groups == 1
+    """Convolve; convolutions with dilation or groups have no rule."""
+    plain = dilation in (1, (1, 1)) and groups == 1
     if not plain or isinstance(padding, str) or inputs.ndim != 4 or not is_vmapped(weight):
         return None
+    down, right = (stride, stride) if isinstance(stride, int) else stride
     vertical, horizontal = (padding, padding) if isinstance(padding, int) else padding
+    if weight.shape[2:] == (1, 1) and (vertical, horizontal) == (0, 0):  # reads no other pixels than these
+        inputs, down, right = inputs[..., ::down, ::right], 1, 1
     product: Tensor = _Convolution.apply(  # type: ignore[no-untyped-call]
-        inputs, weight, bias, vertical, horizontal, product_dtype
+        inputs, weight, bias, (down, right), (vertical, horizontal), product_dtype
     )
     return product
 
@@ -54,17 +57,18 @@ class _Convolution(VmapRule):
         inputs: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        vertical: int,
-        horizontal: int,
+        stride: tuple[int, int],
+        padding: tuple[int, int],
         product_dtype: torch.dtype,
     ) -> tuple[Tensor, int]:
         """Convolve a shared batch with the weights of all networks, or each network's batch with its own weights."""
         weight = networks_first(weight, in_dims[1])  # (G, O, C, h, w)
         stacked = networks_first(inputs, in_dims[0]).to(product_dtype)
         shared, (channels, *window) = in_dims[0] is None, weight.shape[2:]
+        (vertical, horizontal), unit_stride = padding, stride == (1, 1)
         border = (horizontal, horizontal, vertical, vertical)
-        few_channels = channels <= MAX_PATCH_CHANNELS and math.prod(window) <= MAX_PATCH_WINDOW
-        same_padding = window == [2 * vertical + 1, 2 * horizontal + 1]
+        few_channels = unit_stride and channels <= MAX_PATCH_CHANNELS and math.prod(window) <= MAX_PATCH_WINDOW
+        same_padding = unit_stride and window == [2 * vertical + 1, 2 * horizontal + 1]
         as_pixels = shared and few_channels  # a window of patches becomes one pixel with K channels
         depth = channels * math.prod(window) if as_pixels else channels
         pixels = stacked.shape[-4] * stacked.shape[-2:].numel()
@@ -74,9 +78,11 @@ class _Convolution(VmapRule):
                 stacked = _patches(functional.pad(stacked, border), *window).transpose(0, 1)  # (B, K, H, W)
                 weight = pad_to_multiple(weight.flatten(2), dim=2)[..., None, None]  # (G, O, K, 1, 1)
             product = _same_convolution(stacked.unsqueeze(0) if shared else stacked, weight, own_bias)
+        elif few_channels:
+            product = _convolve_patches(functional.pad(stacked, border), weight.to(product_dtype), shared=shared)
+            product = _add_bias(product, bias, in_dims[2])
         else:
-            convolve = _convolve_patches if few_channels else _convolve_each_network
-            product = convolve(functional.pad(stacked, border), weight.to(product_dtype), shared=shared)
+            product = _convolve_each_network(stacked, weight.to(product_dtype), stride, padding, shared=shared)
             product = _add_bias(product, bias, in_dims[2])
         return product.to(inputs.dtype), 0
 
@@ -108,12 +114,17 @@ def _same_convolution(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Te
     return product[..., : weight.shape[1]].movedim(-1, 2)
 
 
-def _convolve_each_network(inputs: Tensor, weight: Tensor, *, shared: bool) -> Tensor:
+def _convolve_each_network(
+    inputs: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int], *, shared: bool
+) -> Tensor:
     """Convolutions of many channels, (G, B, O, H', W'): one library call for each network, with channels last."""
     channels_last = materialised(inputs.movedim(-3, -1)).movedim(-1, -3)  # ((G,) B, C, H, W)
     kernels = [kernel.contiguous(memory_format=torch.channels_last) for kernel in weight]
     batches = [channels_last] * len(kernels) if shared else channels_last.unbind()
-    products = [functional.conv2d(batch, kernel) for batch, kernel in zip(batches, kernels, strict=True)]
+    products = [
+        functional.conv2d(batch, kernel, stride=stride, padding=padding)
+        for batch, kernel in zip(batches, kernels, strict=True)
+    ]
     return materialised(torch.stack([one.movedim(1, -1) for one in products])).movedim(-1, 2)
 
 

@@ -12,12 +12,21 @@ they are Triton kernels; on other devices, and as the reference in tests of thos
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+TILE_SIDE = 128
+"""Largest side of the tiles of a gradient of weights that one program of the kernel computes."""
+MIN_TILES = 512
+"""Tiles in one call that keep a GPU busy."""
+MIN_PIXELS_PER_PART = 1024
+"""Minimum number of pixels in each part of a sum over pixels."""
+MAX_UNROLLED_PARTS = 8
+"""Sums of at most this many parts are written out: pointwise kernels transpose faster than reductions."""
 CHANNEL_MULTIPLE = 16
 """Numbers of channels must be multiples of this: the kernels load this many numbers at once."""
 
@@ -100,33 +109,62 @@ def _(inputs: Tensor, weight: Tensor) -> Tensor:
     return convolve_kernel(inputs.contiguous(), weight.contiguous())
 
 
-@torch.library.custom_op("s2e::weight_gradient", mutates_args=())
 def weight_gradient(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
-    """Return the gradient of the weights, (G, O, C, height, width), from that of the outputs."""
+    """Return the gradient of the weights, (G, O, C, height, width), from that of the outputs.
+
+    The compiler fuses the sum over parts and the change of layout with what uses the gradient.
+    """
+    parts = _parts(inputs, gradient, height * width)
+    sums: Tensor = weight_gradient_parts(inputs, gradient, height, width, parts)
+    total = reduce(torch.add, sums.unbind()) if parts <= MAX_UNROLLED_PARTS else sums.sum(dim=0)
+    return total.permute(0, 4, 3, 1, 2)
+
+
+def _parts(inputs: Tensor, gradient: Tensor, window: int) -> int:
+    """Return into how many parts to split the sum over pixels, so that all products occupy a whole GPU."""
+    if not inputs.is_cuda:
+        return 1
+    tiles = len(gradient) * window * -(-inputs.shape[-1] // TILE_SIDE) * -(-gradient.shape[-1] // TILE_SIDE)
+    return parts_of_sum(tiles, inputs.shape[1:4].numel())
+
+
+def parts_of_sum(tiles: int, pixels: int) -> int:
+    """Return into how many parts to split a sum over pixels for each of some tiles, to occupy a whole GPU."""
+    parts = 1
+    while tiles * parts < MIN_TILES and pixels >= 2 * parts * MIN_PIXELS_PER_PART:
+        parts *= 2
+    return parts
+
+
+@torch.library.custom_op("s2e::weight_gradient_parts", mutates_args=())
+def weight_gradient_parts(inputs: Tensor, gradient: Tensor, height: int, width: int, parts: int) -> Tensor:
+    """Return parts of the gradient of the weights, (parts, G, height, width, C, O): sums over parts of all pixels."""
+    if parts != 1:
+        raise NotImplementedError("`parts` must be 1 on other devices than GPUs.")
     rows, columns = inputs.shape[2:4]
     vertical, horizontal = height // 2, width // 2
     padded = functional.pad(inputs.to(_sum_dtype(inputs)), (0, 0, horizontal, horizontal, vertical, vertical))
     padded = padded.expand(len(gradient), -1, -1, -1, -1)
     by_element = [
-        torch.einsum("gbhwc,gbhwo->goc", padded[:, :, i : i + rows, j : j + columns], gradient.to(padded.dtype))
+        torch.einsum("gbhwc,gbhwo->gco", padded[:, :, i : i + rows, j : j + columns], gradient.to(padded.dtype))
         for i in range(height)
         for j in range(width)
     ]
-    by_weight: Tensor = torch.stack(by_element, dim=-1).unflatten(-1, (height, width))
-    return by_weight
+    by_weight: Tensor = torch.stack(by_element, dim=1).unflatten(1, (height, width))
+    return by_weight.unsqueeze(0)
 
 
-@weight_gradient.register_fake
-def _(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
-    size = (len(gradient), gradient.shape[-1], inputs.shape[-1], height, width)
+@weight_gradient_parts.register_fake
+def _(inputs: Tensor, gradient: Tensor, height: int, width: int, parts: int) -> Tensor:
+    size = (parts, len(gradient), height, width, inputs.shape[-1], gradient.shape[-1])
     return inputs.new_empty(size, dtype=_sum_dtype(inputs))
 
 
-@weight_gradient.register_kernel("cuda")
-def _(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
-    from s2e.engine.compiled.layers.triton_kernels import weight_gradient as weight_gradient_kernel
+@weight_gradient_parts.register_kernel("cuda")
+def _(inputs: Tensor, gradient: Tensor, height: int, width: int, parts: int) -> Tensor:
+    from s2e.engine.compiled.layers.triton_kernels import weight_gradient_parts as weight_gradient_kernel
 
-    return weight_gradient_kernel(inputs.contiguous(), gradient.contiguous(), height, width)
+    return weight_gradient_kernel(inputs.contiguous(), gradient.contiguous(), height, width, parts)
 
 
 @torch.library.custom_op("s2e::bias_gradient", mutates_args=())

@@ -12,12 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from s2e.engine.compiled.layers.same_convolution import TILE_SIDE, parts_of_sum
+
 BYTES_PER_STEP = 128
 """Bytes of each operand's row that a product loads in one step of its inner loop."""
-MIN_TILES = 512
-"""Tiles in one call that keep a GPU busy."""
-MIN_PIXELS_PER_SPLIT = 1024
-"""Minimum number of pixels in each part of a split sum over pixels."""
 
 
 def convolve(inputs: Tensor, weight: Tensor) -> Tensor:
@@ -35,44 +33,36 @@ def convolve(inputs: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-def weight_gradient(inputs: Tensor, gradient: Tensor, height: int, width: int) -> Tensor:
-    """Return the gradient of the weights, (G, O, C, height, width), from that of the outputs (G, B, H, W, O)."""
+def weight_gradient_parts(inputs: Tensor, gradient: Tensor, height: int, width: int, parts: int) -> Tensor:
+    """Return parts of the gradient of the weights, (parts, G, h, w, C, O), from that of the outputs (G, B, H, W, O)."""
     batches, batch, rows, columns, channels = inputs.shape
     networks, outputs = len(gradient), gradient.shape[-1]
     pixels = batch * rows * columns
-    tile = (_tile_side(channels, largest=128), _tile_side(outputs, largest=128), BYTES_PER_STEP // inputs.itemsize)
+    sides = (_tile_side(channels, largest=TILE_SIDE), _tile_side(outputs, largest=TILE_SIDE))
+    tile = (*sides, BYTES_PER_STEP // inputs.itemsize)
     tiles = (height * width * triton.cdiv(channels, tile[0]), triton.cdiv(outputs, tile[1]))
-    splits = _splits(tiles[0] * tiles[1] * networks, pixels)
-    size = (splits, networks, height, width, channels, outputs)
+    size = (parts, networks, height, width, channels, outputs)
     partial_sums = torch.empty(size, dtype=torch.float32, device=inputs.device)
-    _weight_gradient[(*tiles, networks * splits)](
-        inputs, gradient, partial_sums, pixels, triton.cdiv(pixels, splits), networks, batches == 1, rows, columns,
+    _weight_gradient[(*tiles, networks * parts)](
+        inputs, gradient, partial_sums, pixels, triton.cdiv(pixels, parts), networks, batches == 1, rows, columns,
         channels, outputs, height, width, *tile,
         num_warps=4, num_stages=_stages(inputs, (tile[0] + tile[1]) * tile[2], largest=4),
     )  # fmt: skip
-    return partial_sums.sum(dim=0).permute(0, 4, 3, 1, 2).contiguous()
+    return partial_sums
 
 
 def sum_over_pixels(values: Tensor) -> Tensor:
     """Sum (G, B, H, W, O) over the pixels of all images, (G, O) in float32."""
     networks, outputs = len(values), values.shape[-1]
     pixels = values.shape[1:4].numel()
-    splits = _splits(networks, pixels)
-    partial_sums = torch.empty((splits, networks, outputs), dtype=torch.float32, device=values.device)
+    parts = parts_of_sum(networks, pixels)
+    partial_sums = torch.empty((parts, networks, outputs), dtype=torch.float32, device=values.device)
     columns = triton.next_power_of_2(outputs)
-    _sum_over_pixels[(networks, splits)](
-        values, partial_sums, pixels, triton.cdiv(pixels, splits), outputs, columns, max(1, 8192 // columns),
+    _sum_over_pixels[(networks, parts)](
+        values, partial_sums, pixels, triton.cdiv(pixels, parts), outputs, columns, max(1, 8192 // columns),
         num_warps=8,
     )  # fmt: skip
     return partial_sums.sum(dim=0)
-
-
-def _splits(tiles: int, pixels: int) -> int:
-    """Return into how many parts to split a sum over pixels to occupy the whole GPU."""
-    splits = 1
-    while tiles * splits < MIN_TILES and pixels >= 2 * splits * MIN_PIXELS_PER_SPLIT:
-        splits *= 2
-    return splits
 
 
 def _stages(inputs: Tensor, elements: int, *, largest: int) -> int:
@@ -131,7 +121,7 @@ def _convolve(
 
 @triton.jit
 def _weight_gradient(
-    inputs, gradient, partial_sums, rows, rows_per_split, networks, SHARED: tl.constexpr,
+    inputs, gradient, partial_sums, rows, rows_per_part, networks, SHARED: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, h: tl.constexpr, w: tl.constexpr,
     CHANNELS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -140,13 +130,13 @@ def _weight_gradient(
     channel = tl.program_id(0) % channel_blocks * CHANNELS + tl.arange(0, CHANNELS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     network = (tl.program_id(2) % networks).to(tl.int64)
-    first = tl.program_id(2) // networks * rows_per_split
+    first = tl.program_id(2) // networks * rows_per_part
     if not SHARED:
         inputs += network * rows * C
     gradient += network * rows * OUT
     down, right = offset // w - h // 2, offset % w - w // 2
     total = tl.zeros((CHANNELS, COLUMNS), dtype=tl.float32)
-    last = tl.minimum(first + rows_per_split, rows)
+    last = tl.minimum(first + rows_per_part, rows)
     for start in range(first, last, ROWS):
         row = start + tl.arange(0, ROWS)
         y, x = row // W % H, row % W
@@ -172,13 +162,13 @@ def _weight_gradient(
 
 @triton.jit
 def _sum_over_pixels(
-    values, partial_sums, rows, rows_per_split, OUT: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr
+    values, partial_sums, rows, rows_per_part, OUT: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    network, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    network, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     values += network * rows * OUT
     column = tl.arange(0, COLUMNS)
-    first = split * rows_per_split
-    last = tl.minimum(first + rows_per_split, rows)
+    first = part * rows_per_part
+    last = tl.minimum(first + rows_per_part, rows)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(first, last, ROWS):
         row = start + tl.arange(0, ROWS)
@@ -188,5 +178,5 @@ def _sum_over_pixels(
             other=0.0,
         ).to(tl.float32)
     tl.store(
-        partial_sums + (split * tl.num_programs(0) + network) * OUT + column, tl.sum(total, axis=0), mask=column < OUT
+        partial_sums + (part * tl.num_programs(0) + network) * OUT + column, tl.sum(total, axis=0), mask=column < OUT
     )
