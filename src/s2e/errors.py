@@ -56,10 +56,10 @@ def raise_all(problems: Iterable[str | None], origin: str = "") -> None:
         raise InvalidInput(f"{origin}: {text}" if origin else text)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], most: int | None = None) -> InvalidInput:
+def unknown_name(kind: str, name: object, known: Iterable[str], most: int | None = None) -> InvalidInput:
     """Return the error for an unknown name, which lists the known ones (at most `most`), nearest first."""
     names = list(known)
-    nearest = difflib.get_close_matches(name, names, n=len(names), cutoff=0.0)
+    nearest = difflib.get_close_matches(str(name), names, n=len(names), cutoff=0.0)
     ordered = [*nearest, *(other for other in names if other not in nearest)]
     shown = listed(ordered, len(ordered) if most is None else most)
     return InvalidInput(f"`{kind}` must be one of {shown}, but got {name!r}.")

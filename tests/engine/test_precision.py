@@ -108,5 +108,7 @@ def test_settings_of_torch_are_restored():
 def test_unknown_precision_is_refused(train_data):
     with pytest.raises(InvalidInput, match=r"`precision` must be one of bfloat16, .*, but got 'float16'"):
         check_precision("float16")
+    with pytest.raises(InvalidInput, match=r"`precision` must be one of .*, but got None"):
+        check_precision(None)
     with pytest.raises(InvalidInput, match="precision"):
         train_population(task(train_data, Coteaching(), precision="half"), [member()])

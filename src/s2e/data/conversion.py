@@ -216,7 +216,7 @@ def _read(dataset: Any, label_key: str | None, input_key: str | None) -> tuple[A
         inputs[index] = sample
         if time.monotonic() - reported > PROGRESS_SECONDS:
             reported = time.monotonic()
-            logger.info("read %d of %d samples of the dataset (%s)", index + 1, count, in_gib(size))
+            logger.info("read %d of %d samples of the dataset", index + 1, count)
     if not np.array_equal(_sample(dataset[0], 0, keys)[0], first, equal_nan=first.dtype.kind == "f"):
         logger.warning(
             "`data` has random transforms: every sample is read once, so they are drawn once and not in every epoch; "
