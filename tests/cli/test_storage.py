@@ -57,6 +57,57 @@ def test_study_of_other_data_is_refused_with_what_differs(work: Path) -> None:
     )
 
 
+def test_resumed_run_at_a_storage_without_its_study_is_refused(work: Path) -> None:
+    outside, other = f"sqlite:///{work}/outside.db", f"sqlite:///{work}/other.db"
+    data = save()
+    for out, storage in (("own", []), ("shared", ["--storage", outside])):
+        assert s2e("search", data, *QUICK, *storage, "--out", out).exit_code == 0
+        refused = s2e("search", "--resume", "--out", out, "--storage", other, "--trials", "6")
+        assert refused.exit_code == 2
+        study, begun = ("search", "its own database") if out == "own" else ("shared", repr(outside))
+        assert one_line(refused.stderr) == (
+            f"s2e: `storage` must hold the study {study!r} of {out!r}, which was begun in {begun}, but got {other!r}, "
+            "which has no such study."
+        )
+    assert not (work / "other.db").exists()
+    assert len(read_trials(outside, "shared")) == 4
+    (work / "other.db").write_bytes((work / "outside.db").read_bytes())  # the study has moved
+    moved = s2e("search", "--resume", "--out", "shared", "--storage", other, "--trials", "6")
+    assert moved.exit_code == 0, moved.stderr
+    assert (len(read_trials(outside, "shared")), len(read_trials(other, "shared"))) == (4, 6)
+
+
+def test_resumed_run_finds_a_relative_storage_from_another_directory(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = work / save()
+    assert s2e("search", str(data), *QUICK, "--storage", "sqlite:///outside.db", "--out", "run").exit_code == 0
+    (work / "elsewhere").mkdir()
+    monkeypatch.chdir(work / "elsewhere")
+    resumed = s2e("search", "--resume", "--out", "../run", "--trials", "6")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert list(Path.cwd().iterdir()) == []
+    assert len(read_trials(f"sqlite:///{work}/outside.db", "run")) == 6
+    given = s2e("search", "--resume", "--out", "../run", "--trials", "6", "--storage", "sqlite:///../outside.db")
+    assert given.exit_code == 0, given.stderr
+
+
+@pytest.mark.parametrize("name", ["study.db", "study.db-journal", "checkpoints"])
+def test_resumed_run_whose_database_is_a_link_is_refused(work: Path, name: str) -> None:
+    data = save()
+    for out in ("run", "other"):
+        assert s2e("search", data, *QUICK, "--out", out).exit_code == 0
+    before = (work / "other" / "study.db").read_bytes()
+    (work / "run" / name).unlink(missing_ok=True)
+    (work / "run" / name).symlink_to(work / "other" / ("" if name == "checkpoints" else "study.db"))
+    for command in (["--resume"], [data, *QUICK, "--resume"]):
+        refused = s2e("search", *command, "--out", "run", "--trials", "6")
+        assert refused.exit_code == 2
+        kind = "a directory of the run" if name == "checkpoints" else "a regular file"
+        assert f"'run/{name}' must be {kind}, but is" in one_line(refused.stderr)
+    assert (work / "other" / "study.db").read_bytes() == before
+
+
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_database_lies_in_the_run_whatever_its_name(work: Path, name: str) -> None:
     data = save(f"{name.replace('/', '')}.npz")

@@ -348,4 +348,7 @@ def test_links_in_a_run_neither_move_nor_remove_files_outside(run: Run, tmp_path
     (run.path / ".results").symlink_to(outside)
     with pytest.raises(UnreadableData, match="is a link"):
         Run.open(run.path)
+    (run.path / "checkpoints").symlink_to(outside)
+    with pytest.raises(UnreadableData, match="is a link"), run.locked():
+        pass
     assert [path.name for path in outside.iterdir()] == ["file"]

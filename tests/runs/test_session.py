@@ -86,6 +86,18 @@ def test_storage_that_cannot_be_opened_is_refused(location: RunLocation) -> None
 # ------------------------------------------------------------------------------------------------------------ resuming
 
 
+def test_run_at_a_storage_continues_there_only(location: RunLocation) -> None:
+    shared = replace(location, storage=f"sqlite:///{location.out.parent}/shared.db")
+    for _ in range(2):  # the first session was killed before it began its study
+        with session(shared).start(SAME_DATA):
+            pass
+    with pytest.raises(
+        RunConflict, match=r"was begun in 'sqlite:///.*shared\.db', but got its own database, which has"
+    ):
+        session(location)
+    assert not (location.out / "study.db").exists()
+
+
 def test_other_options_are_refused_with_both_values(location: RunLocation) -> None:
     run_once(location)
     with pytest.raises(RunConflict) as refused:

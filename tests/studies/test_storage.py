@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from s2e.errors import UnreadableData
-from s2e.studies import check_storage, open_study, read_trials
+from s2e.studies import check_storage, holds_study, open_study, read_trials
 from s2e.studies.loop import ask
 from searches import make_plan, make_study, trial_points
 
@@ -64,6 +64,19 @@ def test_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(UnreadableData, match="not a database of Optuna: it has no table"):
         check_storage(f"sqlite:///{path}")
     assert path.read_bytes() == before
+
+
+def test_storage_holds_the_study_of_a_search_and_those_of_a_comparison(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    assert not holds_study(url, "mine")
+    assert not (tmp_path / "study.db").exists()
+    make_study(tmp_path / "study.db", "mine")
+    make_study(tmp_path / "study.db", "compared/pair:0.45/S2E")
+    assert holds_study(url, "mine")
+    assert holds_study(url, "compared")
+    assert not holds_study(url, "comp")
+    with pytest.raises(UnreadableData, match="could not be opened"):
+        holds_study("nonsense::/", "mine")
 
 
 def test_database_is_created_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

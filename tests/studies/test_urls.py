@@ -9,8 +9,10 @@ import pytest
 import sqlalchemy
 
 from s2e.studies.urls import (
+    absolute,
     hide_secrets,
     read_only_sqlite_url,
+    same_place,
     sqlite_path,
     sqlite_url,
     with_driver,
@@ -33,6 +35,32 @@ NAMES = [
     "file:a",
     "a?uri=true",
 ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_absolute_url_leads_to_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = sqlite_url(Path(name))
+    made = absolute(url)
+    assert sqlite_path(made) == tmp_path / name
+    assert absolute(made) == made
+    assert same_place(url, made)
+    assert not same_place(made, sqlite_url(tmp_path / "other" / name))
+
+
+def test_absolute_url_keeps_options_and_other_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("sqlite:///a.db?timeout=0.1") == f"sqlite:///{tmp_path}/a.db?timeout=0.1"
+    for url in ("sqlite://", "sqlite:///:memory:", "postgresql://user@host/a", "nonsense::/"):
+        assert absolute(url) == url
+
+
+def test_place_of_a_database_has_no_password_and_no_driver() -> None:
+    url = "postgresql://user:secret@host:5432/mine"
+    for same in ("postgresql+psycopg://user@host:5432/mine", "postgresql://user:***@host:5432/mine?password=other"):
+        assert same_place(url, same)
+    for other in ("postgresql://user:secret@host:5432/other", "postgresql://user@host/mine", "nonsense::/"):
+        assert not same_place(url, other)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -59,6 +59,11 @@ COMMITTED = ".results"
 STAGED = COMMITTED + TEMPORARY
 """Directory of files that will be committed together."""
 LOCK = ".lock"
+STUDY = "study.db"
+DATABASE = (STUDY, *(f"{STUDY}-{suffix}" for suffix in ("journal", "wal", "shm")))
+"""Files that SQLite writes to, without replacing them."""
+CHECKPOINTS = "checkpoints"
+"""Directory with the states of populations in training."""
 
 
 class Run:
@@ -133,11 +138,12 @@ class Run:
     @property
     def storage(self) -> str:
         """Return the URL of the database in this directory."""
-        return sqlite_url((self.path / "study.db").resolve())
+        return sqlite_url((self.path / STUDY).resolve())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the run against other processes while the body runs."""
+        self.check_own_files()
         with self._open_lock() as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,6 +173,15 @@ class Run:
                 return os.fdopen(descriptor, "wb")
             os.close(descriptor)
         raise UnreadableData(f"{str(path)!r} must be a regular file, but is not; remove it.")
+
+    def check_own_files(self) -> None:
+        """Raise an error if the database, its journals or the checkpoints are links: files elsewhere would change."""
+        for name in DATABASE:
+            path = self.path / name
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise UnreadableData(f"{str(path)!r} must be a regular file, but is not; copy the file to this place.")
+        if (checkpoints := self.path / CHECKPOINTS).is_symlink():
+            raise UnreadableData(f"{str(checkpoints)!r} must be a directory of the run, but is a link; remove it.")
 
     def mark_unfinished(self) -> None:
         """Mark the run as unfinished until the next `committed_together`."""

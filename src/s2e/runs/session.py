@@ -19,13 +19,16 @@ from s2e._version import __version__
 from s2e.engine import Checkpoints
 from s2e.errors import InvalidInput, RunConflict, UnreadableData, listed
 from s2e.runs.configuration import read_configuration
-from s2e.runs.directory import CONFIG, RESULT, Run
+from s2e.runs.directory import CHECKPOINTS, CONFIG, RESULT, Run
 from s2e.specs import AUTO, LOCAL, Execution, assemble, flatten
 from s2e.studies import (
     DATA_FINGERPRINT,
+    absolute,
     check_storage,
     differences,
+    holds_study,
     open_study,
+    same_place,
     storage_faults,
     with_password_of_the_environment,
     without_password,
@@ -69,7 +72,7 @@ class RunLocation:
     @property
     def checkpoints(self) -> Checkpoints:
         """Where the states of populations in training are written."""
-        return Checkpoints(self.out / "checkpoints")
+        return Checkpoints(self.out / CHECKPOINTS)
 
 
 class Session(Generic[Options]):
@@ -95,15 +98,17 @@ class Session(Generic[Options]):
         if location.study_name is not None and location.storage is None:
             raise InvalidInput(f"`study` must be used with `storage`, but got {location.study_name!r} and no storage.")
         if location.storage:
-            url = with_password_of_the_environment(location.storage)
-            self.location = replace(location, storage=url)
-            check_storage(url)
+            self.location = replace(location, storage=absolute(with_password_of_the_environment(location.storage)))
         if resume and Run(location.out).exists:
             self._before = read_configuration(Run(location.out))
             self.options = self._adopted()
             self._refuse(self._differences())
+            Run(location.out).check_own_files()
+            self._check_same_storage()
         else:
             Run(location.out).check_new()
+        if self.location.storage:
+            check_storage(self.location.storage)
 
     @contextmanager
     def start(self, about: Mapping[str, Any], options: Options | None = None) -> Iterator[Run]:
@@ -227,6 +232,19 @@ class Session(Generic[Options]):
         if self.location.study_name not in (None, self._stored("study")):
             found.append(f"study was {self._stored('study')!r} and is now {self.location.study_name!r}")
         return found
+
+    def _check_same_storage(self) -> None:
+        """Raise an error if the study of a resumed run is at another storage, where an empty one would begin."""
+        before, now = (self._before or {}).get("storage"), self.location.storage
+        if before == now or (before and now and same_place(before, now)):
+            return
+        study = self._stored("study")
+        if now is None or not holds_study(now, study):
+            shown, was = ("its own database" if url is None else repr(without_password(url)) for url in (now, before))
+            raise RunConflict(
+                f"`storage` must hold the study {study!r} of {str(self.location.out)!r}, which was begun in {was}, but "
+                f"got {shown}, which has no such study."
+            )
 
     def _fixed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings that must not change when the run is resumed."""

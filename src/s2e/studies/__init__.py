@@ -12,7 +12,7 @@ from s2e.studies.plan import (
 )
 from s2e.studies.selection import BestTrial, best_trial, lowest_error_trial
 from s2e.studies.stopping import is_long_enough
-from s2e.studies.storage import check_storage, read_trials, storage_faults
+from s2e.studies.storage import check_storage, holds_study, read_trials, storage_faults
 from s2e.studies.studies import DATA_FINGERPRINT, differences, open_study, quiet_optuna
 from s2e.studies.trials import (
     DIVERGED,
@@ -23,7 +23,7 @@ from s2e.studies.trials import (
     finished_trials,
     point_of,
 )
-from s2e.studies.urls import sqlite_url, with_password_of_the_environment, without_password
+from s2e.studies.urls import absolute, same_place, sqlite_url, with_password_of_the_environment, without_password
 
 __all__ = [
     "DATA_FINGERPRINT",
@@ -39,6 +39,7 @@ __all__ = [
     "Search",
     "SearchPlan",
     "Stop",
+    "absolute",
     "accuracy_attribute",
     "best_trial",
     "check_storage",
@@ -47,6 +48,7 @@ __all__ = [
     "diverged_trials",
     "epochs_left",
     "finished_trials",
+    "holds_study",
     "is_long_enough",
     "lowest_error_trial",
     "open_study",
@@ -56,6 +58,7 @@ __all__ = [
     "read_trials",
     "resolve_execution",
     "run_generations",
+    "same_place",
     "search_schedules",
     "sqlite_url",
     "storage_faults",

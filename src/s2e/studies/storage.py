@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import optuna
@@ -52,6 +52,18 @@ def storage_faults() -> Iterator[None]:
 def check_storage(url: str) -> None:
     """Raise `UnreadableData` if the storage cannot be opened."""
     open_storage(url)
+
+
+def holds_study(url: str, name: str) -> bool:
+    """Return whether a storage has a study of this name, or one of a comparison of this name; no file is created."""
+    with suppress(sqlalchemy.exc.ArgumentError, ValueError):  # refused below
+        path = sqlite_path(url)
+        if path is not None and not path.exists():
+            return False
+    storage = open_storage(url)
+    with storage_faults():
+        names = optuna.get_all_study_names(storage)
+    return any(found == name or found.startswith(f"{name}/") for found in names)
 
 
 def open_storage(url: str) -> BaseStorage:

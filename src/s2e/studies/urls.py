@@ -54,6 +54,35 @@ def sqlite_path(url: str) -> Path | None:
     return Path(database)
 
 
+def absolute(url: str) -> str:
+    """Return the URL of an SQLite file with its absolute path; other URLs are unchanged."""
+    try:
+        path = sqlite_path(url)
+    except (sqlalchemy.exc.ArgumentError, ValueError):  # refused where it is opened
+        return url
+    if path is None or path.is_absolute():
+        return url
+    made = sqlalchemy.make_url(sqlite_url(path.absolute()))
+    query = {**sqlalchemy.make_url(url).query, **made.query}
+    return made.set(query=query).render_as_string(hide_password=False)
+
+
+def same_place(one: str, other: str) -> bool:
+    """Return whether two URLs name the same database: their passwords and drivers may differ."""
+    return _place(one) == _place(other)
+
+
+def _place(url: str) -> object:
+    try:
+        parsed, path = sqlalchemy.make_url(url), sqlite_path(url)
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        return url
+    if path is not None:
+        return path.absolute()
+    query = {name: value for name, value in parsed.query.items() if not _is_secret(name)}
+    return parsed.get_backend_name(), parsed.username, parsed.host, parsed.port, parsed.database, query
+
+
 def with_driver(url: str) -> str:
     """Return a PostgreSQL URL without a driver with that of the extra `postgresql`; other URLs are unchanged."""
     scheme, separator, rest = url.partition("://")
