@@ -177,6 +177,7 @@ KINDS = {
     **dict.fromkeys((*STEPS, "newton-curve"), RelaxationSampler),
     "random": RandomSampler,
     "tpe": TPESampler,
+    "tpe-multivariate": TPESampler,
     "gp": GPSampler,
     "cmaes": CmaEsSampler,
     "hyperband": RandomSampler,
@@ -222,6 +223,20 @@ def test_sampler_is_built_by_name_from_any_seed(name: str) -> None:
         points.append(optuna.create_study(sampler=built).ask(dict.fromkeys(space.names, UNIT)).params)
     assert points[0] == points[2]
     assert points[0] != points[1]
+
+
+@pytest.mark.parametrize(("name", "multivariate"), [("tpe", False), ("tpe-multivariate", True)])
+def test_tpe_has_the_stated_settings(name: str, multivariate: bool) -> None:
+    space = SPACES["coteaching"]
+    stated = TPESampler(seed=5, n_startup_trials=10, multivariate=multivariate, constant_liar=True)
+    asked = []
+    for sampler in (sampler_spec(name, space, EPOCHS, K).build(5), stated):
+        study = optuna.create_study(sampler=sampler)
+        for _ in range(12):
+            trial = study.ask(dict.fromkeys(space.names, UNIT))
+            study.tell(trial, sum(trial.params.values()))
+        asked.append([study.ask(dict.fromkeys(space.names, UNIT)).params for _ in range(3)])
+    assert asked[0] == asked[1]
 
 
 def test_relaxation_sampler_is_built_for_its_space_and_generation_size() -> None:

@@ -39,6 +39,7 @@ SAMPLER_STYLES = {
     "gradient": Style("#332288", (1, 1.3)),
     "random": Style("#222222", (1, 1.3), width=1.8),
     "tpe": Style("#005F33", (9, 1.5, 1, 1.5), width=1.8),
+    "tpe-multivariate": Style("#44AA77", (9, 1.5, 3, 1.5), width=1.8),
     "gp": Style("#AA3377", (10, 2)),
     "cmaes": Style("#CCBB44", (5, 1.3, 1, 1.3, 1, 1.3)),
     "hyperband": Style("#8B5A2B", (2.5, 1, 2.5, 3)),

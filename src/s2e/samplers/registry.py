@@ -22,6 +22,10 @@ BRACKETS = 4
 """Hyperband's brackets: the first can stop a training after 1/27 of its epochs, the last never stops one."""
 REDUCTION = 3
 """Hyperband's reduction factor: one in three members continues from a rung to the next."""
+STARTUP = 10
+"""Uniform draws before the models of `tpe`, `tpe-multivariate` and `gp` are used."""
+STARTUP_CMAES = 1
+"""Uniform draws before `cmaes`, whose distribution has the shape of the cube at first."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,15 @@ def _optuna(build: SamplerFactory) -> Callable[[Space, int, int], SamplerSpec]:
     return lambda space, epochs, generation_size: SamplerSpec(lambda seed: build(seed % 2**32))  # noqa: ARG005
 
 
+def _tpe(*, multivariate: bool) -> Callable[[Space, int, int], SamplerSpec]:
+    """Return TPE with all settings that Optuna's versions differ in; points that are not scored yet count as bad."""
+    return _optuna(
+        lambda seed: TPESampler(
+            seed=seed, n_startup_trials=STARTUP, multivariate=multivariate, group=False, constant_liar=True
+        )
+    )
+
+
 def _hyperband(space: Space, epochs: int, generation_size: int) -> SamplerSpec:  # noqa: ARG001
     shortest = max(1, round(epochs / REDUCTION ** (BRACKETS - 1)))
     longest = shortest * REDUCTION ** (BRACKETS - 1)  # T up to rounding: the last bracket's rung, where none stops
@@ -101,9 +114,12 @@ SAMPLERS: dict[str, Callable[[Space, int, int], SamplerSpec]] = {
     **{step: _relaxation(step) for step in STEPS},
     "newton-curve": _relaxation("newton", curve_control=True),
     "random": _optuna(lambda seed: RandomSampler(seed=seed)),
-    "tpe": _optuna(lambda seed: TPESampler(seed=seed, constant_liar=True)),
-    "gp": _optuna(lambda seed: GPSampler(seed=seed, independent_sampler=RandomSampler(seed=seed))),
-    "cmaes": _optuna(lambda seed: CmaEsSampler(seed=seed)),
+    "tpe": _tpe(multivariate=False),
+    "tpe-multivariate": _tpe(multivariate=True),
+    "gp": _optuna(
+        lambda seed: GPSampler(seed=seed, independent_sampler=RandomSampler(seed=seed), n_startup_trials=STARTUP)
+    ),
+    "cmaes": _optuna(lambda seed: CmaEsSampler(seed=seed, n_startup_trials=STARTUP_CMAES)),
     "hyperband": _hyperband,
 }
 """Every sampler by name, as a function of (space, epochs, generation_size)."""
