@@ -111,6 +111,6 @@ def test_killed_training_resumes_where_it_was(
     assert [record.args for record in caplog.records] == [(1, 2, EPOCHS)]
     assert [progress.epoch for progress in log.epochs] == list(range(1, EPOCHS + 1))
     assert file_names(run) == file_names(whole)
-    for name in ("model.safetensors", "schedule.json"):
-        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+    for name in ("model.safetensors", "schedule.json", "curves.npz"):
+        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes(), name
     np.testing.assert_equal(run.read_arrays("dynamics.npz"), whole.read_arrays("dynamics.npz"))

@@ -101,8 +101,9 @@ class Lockstep:
     ) -> Lockstep:
         """Return the training whose `tensors` these are; `create` puts members on the device."""
         expected = Curves.empty(len(members), task.epochs, task.evaluate).arrays()
-        _check_form(part_of(tensors, "curves"), {name: torch.from_numpy(array) for name, array in expected.items()})
-        curves = Curves.from_arrays({name: tensor.numpy() for name, tensor in part_of(tensors, "curves").items()})
+        stored = part_of(tensors, "curves")
+        _check_form(stored, {name: torch.from_numpy(array) for name, array in expected.items()})
+        curves = Curves.from_arrays({name: stored[name].numpy() for name in expected})  # files sort their names
         outcomes: list[tuple[NDArray[np.int64], Trained]] = []
         while stopped := part_of(tensors, f"stopped {len(outcomes)}"):
             rows = stopped["rows"].numpy()
