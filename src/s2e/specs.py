@@ -511,6 +511,7 @@ class SamplersOptions:
     on: str = option(
         "table", f"The table of schedules, table:FILE for another one, or data to train on: {BENCHMARK_HELP}"
     )
+    only_draws: bool = option(False, "Use the uniform draws of the table only, not its other points")
     samplers: tuple[str, ...] = option((ALL,), "Samplers: all, or a comma-separated list", separated=True)
     noises: tuple[str, ...] = _noises((), _PAPER)
     repeats: int = option(100, "Searches of each sampler under each noise setting")

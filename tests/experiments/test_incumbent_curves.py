@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,16 +16,26 @@ from s2e.experiments.incumbent_curves import (
     best_errors,
     curve_rows,
     mean_curves,
+    mean_returned,
+    resampled_means,
     trainings_needed,
+    trials_within,
 )
 
 NAN = math.nan
 
 
 def curve(
-    spent: list[float], errors: list[float], *, sampler: str = "curve", noise: str = "pair:0.4", repeat: int = 0
+    spent: Sequence[float],
+    errors: Sequence[float],
+    *,
+    sampler: str = "curve",
+    noise: str = "pair:0.4",
+    repeat: int = 0,
+    returned: Sequence[float] | None = None,
 ) -> IncumbentCurve:
-    return IncumbentCurve(sampler, noise, repeat, np.array(spent, dtype=float), np.array(errors, dtype=float))
+    chosen = np.full(len(spent), NAN) if returned is None else np.array(returned)
+    return IncumbentCurve(sampler, noise, repeat, np.array(spent, dtype=float), np.array(errors, dtype=float), chosen)
 
 
 def mean_curve(mean: list[float], *, sampler: str = "curve", noise: str = "pair:0.4") -> MeanCurve:
@@ -108,19 +120,104 @@ def test_trainings_for_an_error_count_from_one() -> None:
     assert [mean.trainings_for(error) for error in (0.5, 0.4, 0.39, 0.09, NAN)] == [2, 2, 3, None, None]
 
 
-def test_default_is_compared_with_the_final_error_of_each_reference() -> None:
-    means = [
-        mean_curve([0.4, 0.2, 0.1], noise="a"),
-        mean_curve([0.5, 0.4, 0.3, 0.2], noise="a", sampler="random"),
-        mean_curve([0.3, 0.05], noise="a", sampler="tpe"),
-        mean_curve([0.4, 0.2], noise="b"),
-        mean_curve([0.1, 0.1], noise="b", sampler="gp"),
+def test_trials_within_a_number_of_trainings_include_sums_that_round_up() -> None:
+    tenths = np.cumsum(np.full(30, 1 / 10))
+    assert [trials_within(tenths, trainings) for trainings in (1, 2, 3, 4)] == [10, 20, 30, 30]
+    assert [trials_within(np.array([1.5, 2.5]), trainings) for trainings in (1, 2, 3)] == [0, 1, 2]
+
+
+def test_returned_errors_are_those_after_the_last_trial_within_the_trainings() -> None:
+    curves = [
+        curve([1, 2, 3], [0.4, 0.2, 0.1], returned=[NAN, 0.4, 0.2]),
+        curve([0.5, 2, 3.5], [0.4, 0.2, 0.1], returned=[NAN, 0.2, 0.1], repeat=1),
     ]
-    assert trainings_needed(means, default="curve", references=("random", "tpe")) == [
-        {"noise": "a", "than": "random", "trainings": 4, "error": 0.2, "default": "curve", "default_trainings": 2},
-        {"noise": "a", "than": "tpe", "trainings": 2, "error": 0.05, "default": "curve", "default_trainings": None},
-    ]
-    assert trainings_needed(means[1:3], default="curve", references=("random", "tpe")) == []
+    band = 1.96 * 0.1
+    found = mean_returned(curves, 2)
+    assert [found[f"returned_{name}"] for name in ("error", "low", "high")] == pytest.approx(
+        [0.3, 0.3 - band, 0.3 + band]
+    )
+    assert math.isnan(mean_returned(curves, 1)["returned_error"])
+    assert mean_returned(curves[:1], 3) == {f"returned_{name}": 0.2 for name in ("error", "low", "high")}
+
+
+# ----------------------------------------------------------------------------------------------------- trainings needed
+
+
+def needed_rows(errors: dict[tuple[str, str], list[list[float]]], seed: int = 0) -> list[dict[str, object]]:
+    arrays = {key: np.array(best) for key, best in errors.items()}
+    return trainings_needed(arrays, references=("random", "tpe"), seed=seed)
+
+
+def test_equal_searches_have_an_interval_of_one_number() -> None:
+    errors = {
+        ("curve", "a"): [[0.4, 0.2, 0.1]] * 5,
+        ("random", "a"): [[0.5, 0.4, 0.3, 0.2]] * 7,
+        ("tpe", "a"): [[0.3, 0.05]] * 3,
+        ("random", "b"): [[0.1]],
+    }
+    rows = needed_rows(errors)
+    found = {(row["sampler"], row["than"]): (row["low"], row["needed"], row["high"]) for row in rows}
+    assert found == {
+        ("curve", "random"): (2, 2, 2),
+        ("tpe", "random"): (2, 2, 2),
+        ("curve", "tpe"): (None, None, None),
+        ("random", "tpe"): (None, None, None),
+    }
+    assert {(row["noise"], row["trainings"]) for row in rows} == {("a", 4), ("a", 2)}
+    assert [row["error"] for row in rows] == pytest.approx([0.2, 0.2, 0.05, 0.05])
+    assert [row["budget"] for row in rows] == [3, 2, 3, 4]
+    assert [row["never"] for row in rows] == [0, 0, 1, 1]
+
+
+def test_interval_equals_that_of_all_resamples() -> None:
+    generator = np.random.default_rng(0)
+    own = np.minimum.accumulate(generator.random((3, 12)), axis=1)
+    reference = np.minimum.accumulate(generator.random((3, 3)), axis=1)
+    counts = []
+    for chosen in itertools.product(range(3), repeat=3):
+        mean = own[list(chosen)].mean(axis=0)
+        for others in itertools.product(range(3), repeat=3):
+            goal = reference[list(others), -1].mean()
+            counts.append(next((count for count in range(1, 13) if mean[count - 1] <= goal + 1e-12), math.inf))
+    counts.sort()
+    low, high = (counts[math.ceil(share * len(counts)) - 1] for share in (0.025, 0.975))
+    (row,) = needed_rows({("curve", "a"): own.tolist(), ("random", "a"): reference.tolist()})
+    assert (row["low"], row["high"]) == (low, None if high == math.inf else high)
+    assert low < high
+
+
+def test_resampled_means_have_the_standard_error_of_the_mean() -> None:
+    errors = np.random.default_rng(0).normal(size=(50, 2))
+    means = resampled_means(errors, 1)
+    np.testing.assert_allclose(means.mean(axis=0), errors.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(means.std(axis=0), errors.std(axis=0) / np.sqrt(50), rtol=0.05)
+
+
+def test_resamples_with_an_unknown_error_have_no_mean() -> None:
+    means = resampled_means(np.array([[NAN, 0.2], [0.4, 0.2]]), 0)
+    known = ~np.isnan(means[:, 0])
+    assert means[known, 0] == pytest.approx(0.4)  # the second search twice
+    assert known.mean() == pytest.approx(1 / 4, abs=0.03)
+    assert means[:, 1] == pytest.approx(0.2)
+
+
+def test_share_of_searches_that_never_get_there_has_a_wilson_interval() -> None:
+    errors = {("curve", "a"): [[0.1]] * 8 + [[0.3]] + [[NAN]], ("random", "a"): [[0.2]] * 4}
+    (row,) = needed_rows(errors)
+    assert row["never"] == 0.2
+    # Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 0.2, n = 10, z = 1.96
+    assert [row["never_low"], row["never_high"]] == pytest.approx([0.0567, 0.5098], abs=2e-4)
+
+
+def test_counts_do_not_depend_on_which_other_samplers_are_compared() -> None:
+    generator = np.random.default_rng(0)
+    errors = {
+        (name, "a"): np.minimum.accumulate(generator.random((6, 9)), axis=1).tolist()
+        for name in ("curve", "random", "gp")
+    }
+    alone = needed_rows({key: errors[key] for key in (("random", "a"), ("curve", "a"))})
+    assert alone[0] in needed_rows(errors)
+    assert needed_rows(errors) == needed_rows(errors)
 
 
 def test_rows_omit_unknown_means() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from s2e.samplers import SAMPLERS
 from s2e.schedules import SPACES
 from s2e.seeds import derive
 from s2e.specs import SamplersOptions
-from s2e.studies import VALIDATION_ACCURACY, Search, SearchPlan, run_generations
+from s2e.studies import VALIDATION_ACCURACY, Search, SearchPlan, best_trial, run_generations
 from sampler_runs import NOISES, K, assert_rows, best_by_trial, compare, numbers, rows, sampler_options
 from searches import quiet
 
@@ -134,12 +136,52 @@ def test_result_summarises_the_table(whole: Run, table_file: str) -> None:
         same = table[row["sampler"], row["noise"], row["trainings"]]
         for name in ("error", "low", "high"):
             assert float(same[name]) == pytest.approx(row[name], abs=1e-6)
+    assert {(row["noise"], row["sampler"]) for row in result["needed"]} == set(product(NOISES, ("curve", "hyperband")))
     for row in result["needed"]:
         goal = float(table["random", row["noise"], 14]["error"])
-        reached = [count for count in range(1, 14) if float(table["curve", row["noise"], count]["error"]) <= goal]
-        assert (row["than"], row["default_trainings"]) == ("random", min(reached, default=None))
-    assert [row["noise"] for row in result["needed"]] == list(result["surrogate"]) == list(NOISES)
+        errors = {count: table.get((row["sampler"], row["noise"], count)) for count in range(1, 14)}
+        reached = [count for count, each in errors.items() if each is not None and float(each["error"]) <= goal]
+        assert (row["than"], row["needed"]) == ("random", min(reached, default=None))
+        last = whole.read_arrays("repeats.npz")[f"{row['sampler']}/{row['noise']}"][:, -1]
+        assert row["never"] == pytest.approx(np.mean([not error <= goal + 1e-7 for error in last.tolist()]))
+    tidy = list(csv.DictReader((whole.path / "needed.csv").read_text().splitlines()))
+    assert [(row["sampler"], row["needed"]) for row in tidy] == [
+        (row["sampler"], "" if row["needed"] is None else str(row["needed"])) for row in result["needed"]
+    ]
+    assert list(result["surrogate"]) == list(NOISES)
+    assert result["table"] == {"draws": 48, "others": 4}
     assert all(checked["correlation"] > 0.8 for checked in result["surrogate"].values())
+
+
+@pytest.mark.parametrize("sampler", NAMES)
+def test_returned_schedules_are_those_that_a_search_selects(sampler: str, whole: Run, table_file: str) -> None:
+    model, returned = TableSurrogate(ScheduleTable.read(Path(table_file)), NOISES[0]), []
+    for repeat in range(3):
+        seed = derive(5, "searchers", sampler, repeat)
+        settings = {"epochs": EPOCHS, "trials": BUDGETS[sampler], "generation_size": K, "seed": seed}
+        plan = SearchPlan.named("coteaching", sampler, **settings)
+        study = optuna.create_study(study_name=f"{sampler}-{repeat}")
+        run_generations(model.train, EPOCHS, [Search(plan, study)])
+        returned.append(model.error(best_trial(study, plan.space, EPOCHS).schedule[None])[0])
+    (row,) = [
+        row
+        for row in whole.read_json("result.json")["summary"]
+        if (row["sampler"], row["noise"], row["trainings"]) == (sampler, NOISES[0], BUDGETS[sampler])
+    ]
+    assert row["returned_error"] == pytest.approx(np.mean(returned))
+    assert row["error"] <= row["returned_error"]  # the best seen is known to the table only
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_only_draws_leaves_out_the_other_points_of_the_table(table_file: str) -> None:
+    table = ScheduleTable.read(Path(table_file)).only_draws()
+    assert (len(table.points), table.found.shape, table.found_accuracy.shape) == (48, (2, 0, 3), (2, 0, EPOCHS))
+    np.savez("draws.npz", **table.arrays())
+    small = {"samplers": ("random",), "repeats": 1, "noises": NOISES[:1]}
+    only = compare(on_table(table_file, only_draws=True, **small), "only")
+    assert rows(only) == rows(compare(on_table("draws.npz", **small), "draws"))
+    assert rows(only) != rows(compare(on_table(table_file, **small), "whole"))
+    assert only.read_json("result.json")["table"] == {"draws": 48, "others": 0}
 
 
 def test_figure_is_written_in_two_formats(whole: Run) -> None:
@@ -178,7 +220,7 @@ def test_finished_samplers_are_not_searched_again(table_file: str) -> None:
     run = compare(options, "run")
     before = rows(run)
     stored = run.read_arrays("traces-random.npz")
-    marked = {name: np.stack([spent, np.full_like(errors, 0.125)]) for name, (spent, errors) in stored.items()}
+    marked = {name: np.stack([spent, np.full_like(spent, 0.125), own]) for name, (spent, _, own) in stored.items()}
     run.write_arrays("traces-random.npz", marked)
     (run.path / "traces-hyperband.npz").unlink()
     after = rows(compare(options, "run", resume=True))
@@ -213,6 +255,10 @@ def test_another_table_is_refused_on_resume(table_file: str) -> None:
     [
         ({"samplers": ()}, "`samplers` must name each sampler once, but got none"),
         ({"samplers": ("tpe", "random", "tpe")}, "but got tpe, random, tpe"),
+        (
+            {"on": "digits", "only_draws": True},
+            "`only_draws` must be used with a table of schedules, but got on='digits'",
+        ),
         ({"samplers": ("tpe", "nonsense")}, "`sampler` must be one of .*'nonsense'"),
         ({"noises": (NOISES[0], "pair:0.3")}, f"`noise` must be one of {', '.join(NOISES)}, but got 'pair:0.3'"),
     ],

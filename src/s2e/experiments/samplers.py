@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -19,12 +19,20 @@ import numpy as np
 import optuna
 import torch
 from numpy.typing import NDArray
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.experiments.figures import draw_incumbents, write_figure
-from s2e.experiments.incumbent_curves import IncumbentCurve, best_errors, curve_rows, mean_curves, trainings_needed
+from s2e.experiments.incumbent_curves import (
+    IncumbentCurve,
+    best_errors,
+    curve_rows,
+    mean_curves,
+    mean_returned,
+    trainings_needed,
+    trials_within,
+)
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import PUBLISHED, ScheduleTable
 from s2e.runs import Run, RunLocation, Session, csv_text
@@ -35,6 +43,7 @@ from s2e.studies import (
     VALIDATION_ACCURACY,
     Search,
     SearchPlan,
+    best_of,
     finished_trials,
     open_study,
     plan_search,
@@ -45,9 +54,8 @@ from s2e.workflows import SILENT, ProgressListener, find_schedules, load_shared_
 
 TABLE = "table"
 """Value of `on` for the published table; `table:FILE` is another one."""
-DEFAULT = "curve"
-REFERENCES = ("random", "tpe")
-"""Samplers whose final error the default sampler is compared with."""
+REFERENCES = ("random", "tpe", "tpe-multivariate")
+"""Samplers whose final error the others are compared with."""
 SUMMARISED = (12, 30, 60, 120)
 """Numbers of trainings in the summary, besides the last."""
 
@@ -63,8 +71,10 @@ def compare_samplers(
         raise InvalidInput(f"`samplers` must name each sampler once, but got {', '.join(samplers) or 'none'}.")
     for sampler in samplers:
         plan_of(options, sampler, 0, options.training.epochs)  # raises if the options are invalid
-    session = Session("reproduce searchers", options, location, resume=resume)
     on_table = options.on == TABLE or options.on.startswith(f"{TABLE}:")
+    if options.only_draws and not on_table:
+        raise InvalidInput(f"`only_draws` must be used with a table of schedules, but got on={options.on!r}.")
+    session = Session("reproduce searchers", options, location, resume=resume)
     return _compare_on_table(session, listener) if on_table else _compare_on_data(session, listener)
 
 
@@ -93,6 +103,7 @@ def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListe
     options = session.options
     path = PUBLISHED if options.on == TABLE else Path(options.on.partition(":")[2])
     table = ScheduleTable.read(path)
+    table = table.only_draws() if options.only_draws else table
     noises = options.noises or table.noises
     jobs = options.jobs or os.cpu_count() or 1
     surrogates = {noise: TableSurrogate(table, noise) for noise in noises}
@@ -107,7 +118,8 @@ def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListe
                 listener.note(f"{sampler}: {options.repeats * len(noises)} searches, {session.seconds:.0f} s so far")
         curves = [curve for sampler in sampler_names(options) for curve in _read_curves(run, sampler)]
         held_out = {noise: surrogate.held_out() for noise, surrogate in surrogates.items()}
-        about = {"epochs": table.epochs, "surrogate": held_out, "processes": jobs}
+        trainings = {"draws": len(table.points), "others": table.found.shape[1]}
+        about = {"epochs": table.epochs, "table": trainings, "surrogate": held_out, "processes": jobs}
         return session.finish(_write_results(run, options, curves, about), torch.device("cpu"))
 
 
@@ -116,19 +128,21 @@ def _file(sampler: str) -> str:
 
 
 def _write_curves(run: Run, sampler: str, curves: Iterable[IncumbentCurve]) -> None:
-    arrays = {f"{curve.noise}/{curve.repeat}": np.stack([curve.spent, curve.errors]) for curve in curves}  # (2, n)
+    arrays = {
+        f"{curve.noise}/{curve.repeat}": np.stack([curve.spent, curve.errors, curve.returned])  # (3, n)
+        for curve in curves
+    }
     run.write_arrays(_file(sampler), arrays)
 
 
 def _read_curves(run: Run, sampler: str) -> Iterator[IncumbentCurve]:
     for name, curve in run.read_arrays(_file(sampler)).items():
         noise, _, repeat = name.rpartition("/")
-        if not repeat.isdecimal() or curve.dtype != np.float64 or curve.ndim != 2 or len(curve) != 2:
+        if not repeat.isdecimal() or curve.dtype != np.float64 or curve.ndim != 2 or len(curve) != 3:
             raise UnreadableData(
                 f"{str(run.path / _file(sampler))!r} is damaged: {name!a} is not the curve of a search."
             )
-        spent, errors = curve
-        yield IncumbentCurve(sampler, noise, int(repeat), spent, errors)
+        yield IncumbentCurve(sampler, noise, int(repeat), *curve)
 
 
 _SURROGATES: dict[str, TableSurrogate] = {}
@@ -150,8 +164,9 @@ def _search_on_table(search: tuple[SamplersOptions, str, str, int]) -> Incumbent
     study = optuna.create_study(direction="minimize", study_name=f"{sampler}-{repeat}")
     run_generations(surrogate.train, surrogate.epochs, [Search(plan, study)])
     spent, points, errors = _trials(study, plan, surrogate.epochs)
-    expected = surrogate.error(plan.space.decode(points, surrogate.epochs))
-    return IncumbentCurve(sampler, noise, repeat, spent, np.where(np.isnan(errors), np.nan, expected))
+    expected = np.where(np.isnan(errors), np.nan, surrogate.error(plan.space.decode(points, surrogate.epochs)))
+    returned = _returned(study, plan, surrogate.epochs, spent, expected)
+    return IncumbentCurve(sampler, noise, repeat, spent, expected, returned)
 
 
 # -------------------------------------------------------------------------------------------------------------- on data
@@ -189,7 +204,8 @@ def _compare_on_data(session: Session[SamplersOptions], listener: ProgressListen
         curves = []
         for key, search in searches.items():
             spent, _, errors = _trials(search.study, search.plan, epochs)
-            curves.append(IncumbentCurve(*key, spent, errors))
+            returned = _returned(search.study, search.plan, epochs, spent, errors)
+            curves.append(IncumbentCurve(*key, spent, errors, returned))
         return session.finish(_write_results(run, options, curves, {"epochs": epochs}), inputs.task.device)
 
 
@@ -201,21 +217,44 @@ def _trials(study: optuna.Study, plan: SearchPlan, epochs: int) -> tuple[Floats,
 
     A trial that was stopped early has a cost but no error: its schedule would not be selected.
     """
-    trials = sorted(finished_trials(study), key=lambda trial: trial.number)
+    trials = _by_number(study)
     costs = [len(trial.user_attrs[VALIDATION_ACCURACY]) / epochs for trial in trials]
     points = np.stack([point_of(trial, plan.space) for trial in trials])
     errors = [trial.values[0] if trial.state == TrialState.COMPLETE else np.nan for trial in trials]
     return np.cumsum(costs), points, np.array(errors)
 
 
+def _by_number(study: optuna.Study) -> list[FrozenTrial]:
+    return sorted(finished_trials(study), key=lambda trial: trial.number)
+
+
+def _returned(study: optuna.Study, plan: SearchPlan, epochs: int, spent: Floats, errors: Floats) -> Floats:
+    """Return the error of the schedule that the search would return, (n,), at the summarised numbers of trainings."""
+    trials, returned = _by_number(study), np.full(len(spent), np.nan)
+    for trainings in summarised(plan.trials):
+        within = trials_within(spent, trainings)
+        complete = {trial.number: row for row, trial in enumerate(trials[:within]) if np.isfinite(errors[row])}
+        if complete:
+            best = best_of([trials[row] for row in complete.values()], plan.space, epochs)
+            returned[within - 1] = errors[complete[best.trial]]
+    return returned
+
+
+def summarised(budget: int) -> list[int]:
+    """Return the numbers of trainings in the summary of a sampler."""
+    return [*(count for count in SUMMARISED if count < budget), budget]
+
+
 def _write_results(
-    run: Run, options: SamplersOptions, curves: Iterable[IncumbentCurve], about: Mapping[str, Any]
+    run: Run, options: SamplersOptions, curves: Sequence[IncumbentCurve], about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the tables and the figure; return the result."""
     budgets = {sampler: budget_of(options, sampler) for sampler in sampler_names(options)}
     errors = best_errors(curves, budgets)
     means = mean_curves(errors)
+    needed = trainings_needed(errors, references=REFERENCES, seed=options.seed)
     run.write_text("searchers.csv", csv_text(curve_rows(means)))
+    run.write_text("needed.csv", csv_text(needed))
     repeats = {f"{sampler}/{noise}": best.astype(np.float32) for (sampler, noise), best in errors.items()}
     run.write_arrays("repeats.npz", repeats)
     write_figure(run, "searchers", draw_incumbents(means))
@@ -223,10 +262,16 @@ def _write_results(
         "on": options.on,
         "repeats": options.repeats,
         "summary": [
-            mean.row(trainings)
+            _known({**mean.row(trainings), **mean_returned(searches, trainings)})
             for mean in means
-            for trainings in [*(count for count in SUMMARISED if count < mean.budget), mean.budget]
+            for searches in [[curve for curve in curves if (curve.sampler, curve.noise) == (mean.sampler, mean.noise)]]
+            for trainings in summarised(mean.budget)
         ],
-        "needed": trainings_needed(means, default=DEFAULT, references=REFERENCES),
+        "needed": needed,
         **about,
     }
+
+
+def _known(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with None in place of NaN, which JSON does not have."""
+    return {name: None if value != value else value for name, value in row.items()}

@@ -10,7 +10,7 @@ from s2e.studies.plan import (
     SearchPlan,
     plan_search,
 )
-from s2e.studies.selection import BestTrial, best_trial, lowest_error_trial
+from s2e.studies.selection import BestTrial, best_of, best_trial, lowest_error_trial
 from s2e.studies.stopping import is_long_enough
 from s2e.studies.storage import check_storage, holds_study, read_trials, storage_faults
 from s2e.studies.studies import DATA_FINGERPRINT, differences, open_study, quiet_optuna
@@ -41,6 +41,7 @@ __all__ = [
     "Stop",
     "absolute",
     "accuracy_attribute",
+    "best_of",
     "best_trial",
     "check_storage",
     "choose_generation_size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,12 +36,16 @@ class BestTrial:
 
 
 def best_trial(study: optuna.Study, space: Space, epochs: int) -> BestTrial:
-    """Return the trial with the smallest expected validation error, the earliest of equals.
+    """Return the trial with the smallest expected validation error, the earliest of equals; see `best_of`."""
+    return best_of(complete_trials(study), space, epochs)
+
+
+def best_of(trials: Sequence[FrozenTrial], space: Space, epochs: int) -> BestTrial:
+    """Return the complete trial with the smallest expected validation error, the earliest of equals.
 
     The error of a single training is noisy, and the smallest of many is mostly chance. The expected error of a schedule
     is therefore the mean of a model of all trials, or the trial's own error while there are too few trials to model.
     """
-    trials = complete_trials(study)
     points = np.stack([point_of(trial, space) for trial in trials])  # (n, D)
     errors = np.array([float(trial.values[0]) for trial in trials])
     expected = errors

@@ -49,20 +49,25 @@ class Forest:
     def __init__(self, schedules: Floats, errors: Floats) -> None:
         trees = ExtraTreesRegressor(TREES, max_features=MAX_FEATURES, min_samples_leaf=MIN_SAMPLES_LEAF, random_state=0)
         self._trees = trees.fit(schedules, errors)
-        self._leaves = self._trees.apply(schedules)  # (n, trees)
+        self._leaves = self._apply(schedules)  # (n, trees)
         sizes = np.zeros((self._leaves.max() + 1, self._leaves.shape[1]))
         np.add.at(sizes, (self._leaves, np.arange(self._leaves.shape[1])), 1.0)
         self._sizes = sizes  # (nodes, trees): fitted schedules in a leaf
 
     def weights(self, schedules: Floats) -> Floats:
         """Return the weights (m, n) of the fitted schedules for schedules (m, F); every row sums to 1."""
-        leaves = self._trees.apply(schedules)  # (m, trees)
+        leaves = self._apply(schedules)  # (m, trees)
         trees = leaves.shape[1]
         share = 1.0 / (trees * self._sizes[leaves, np.arange(trees)])  # (m, trees)
         weights = np.zeros((len(schedules), len(self._leaves)))
         for tree in range(trees):
             weights += (leaves[:, None, tree] == self._leaves[:, tree]) * share[:, None, tree]
         return weights
+
+    def _apply(self, schedules: Floats) -> NDArray[np.int64]:
+        """Return the leaf of each schedule in each tree, (m, trees), without the checks and threads of the forest."""
+        single = schedules.astype(np.float32)  # the type that trees compare
+        return np.stack([tree.tree_.apply(single) for tree in self._trees.estimators_], axis=1)
 
 
 class TableSurrogate:

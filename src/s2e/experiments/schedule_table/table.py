@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,10 @@ class ScheduleTable:
         index = self._index(noise)
         points = np.concatenate([self.points, self.found[index]])
         return points, np.concatenate([self.accuracy[index], self.found_accuracy[index]])
+
+    def only_draws(self) -> ScheduleTable:
+        """Return the table without the points that were not drawn uniformly."""
+        return replace(self, found=self.found[:, :0], found_accuracy=self.found_accuracy[:, :0])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as named arrays of small integers; accuracies become counts, so that nothing is rounded."""
