@@ -1,35 +1,41 @@
 """Damaged files: every reader reads them or raises one line of this package, without a hang.
 
-`make soak` tries thousands for each reader. A failure is repeated with its seed:
-`try_damaged(READERS[name], folder, range(seed, seed + 1))`.
+`make soak` tries thousands for each reader. A failure is shrunk: the report shows the changes of the smallest damaged
+file, and the error that it leads to.
 """
 
 from __future__ import annotations
 
-import random
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import find
 
-from hostile_files import CHECKPOINTS, DATA, ESTIMATORS, READERS, RUNS, Reader, Tried, try_damaged
+from hostile_files import (
+    CHECKPOINTS,
+    DATA,
+    DETERMINISTIC,
+    ESTIMATORS,
+    READERS,
+    RUNS,
+    Foreign,
+    Reader,
+    try_damaged,
+)
+from mutations import mutated_bytes, mutated_json
+from s2e.errors import UnreadableData
 
-pytestmark = pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning")  # a file that is read may need one
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning"),  # a file that is read may need one
+    pytest.mark.timeout(900),  # of a failure that is shrunk
+]
 
 REPORTS = [reader for reader in RUNS if reader.name.startswith("report")]
 """Readers that build a page for every file: 0.1 s each."""
 
 OTHERS = [reader for reader in [*DATA, *RUNS, *ESTIMATORS, *CHECKPOINTS] if reader not in REPORTS]
-FIRST_OF_SOAK = 1000
-
-
-def failures(tried: Tried) -> str:
-    """Return all failures with their seeds, and the place of the first one."""
-    if not tried.failures:
-        return ""
-    lines = [f"seed {seed}: {type(problem).__name__}: {str(problem)[:200]!a}" for seed, problem in tried.failures]
-    return "\n".join([str(dict(tried.outcomes)), *lines, *traceback.format_exception(tried.failures[0][1])])
+IN_SOAK = 2000
 
 
 def name_of(reader: Reader) -> str:
@@ -38,13 +44,13 @@ def name_of(reader: Reader) -> str:
 
 @pytest.mark.parametrize("reader", OTHERS, ids=name_of)
 def test_damaged_files_are_read_or_refused_in_one_line(reader: Reader, tmp_path: Path) -> None:
-    assert not failures(try_damaged(reader, tmp_path / "files", range(15)))
+    try_damaged(reader, tmp_path / "files", reader.examples)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", REPORTS, ids=name_of)
 def test_reports_on_damaged_runs_are_built_or_refused_in_one_line(reader: Reader, tmp_path: Path) -> None:
-    assert not failures(try_damaged(reader, tmp_path / "files", range(8)))
+    try_damaged(reader, tmp_path / "files", reader.examples)
 
 
 @pytest.mark.soak
@@ -53,17 +59,59 @@ def test_reports_on_damaged_runs_are_built_or_refused_in_one_line(reader: Reader
 def test_thousands_of_damaged_files_are_read_or_refused_in_one_line(
     reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    count = 500 if reader in REPORTS else 2000
-    tried = try_damaged(reader, tmp_path / "files", range(FIRST_OF_SOAK, FIRST_OF_SOAK + count))
-    assert not failures(tried)
-    record_property(f"damaged files, {reader.name}", f"{tried.outcomes['refused']} of {count} refused, the others read")
+    tried = try_damaged(reader, tmp_path / "files", IN_SOAK)
+    record_property(f"damaged files, {reader.name}", f"{tried['refused']} of {tried.total()} refused, the others read")
+
+
+# ------------------------------------------------------------------------------------------------------ the test itself
 
 
 @pytest.mark.parametrize("name", ["data .npz", "schedule", "saved estimator, table", "study, study.db of images"])
-def test_mutations_of_one_seed_are_equal_and_change_the_file(name: str, tmp_path: Path) -> None:
-    reader = READERS[name]
-    whole = reader.prepare(tmp_path).read_bytes()
-    for seed in range(5):
-        made = [reader.mutate(whole, random.Random(seed)) for _ in range(2)]
-        assert made[0] == made[1]
-    assert len({reader.mutate(whole, random.Random(seed)) for seed in range(9)} - {whole}) > 5
+def test_damaged_files_are_the_same_in_every_run(name: str, tmp_path: Path) -> None:
+    def contents(folder: Path) -> list[bytes]:
+        seen = []
+
+        def read(_: Path) -> None:
+            seen.append((folder / whole).read_bytes())
+
+        try_damaged(Reader(name, lambda _: folder / whole, READERS[name].mutate, read), folder, 20)
+        return seen
+
+    whole = READERS[name].prepare(tmp_path).relative_to(tmp_path)
+    first = contents(tmp_path)
+    assert contents(tmp_path) == first
+    assert len(set(first) - {first[0]}) > 10
+
+
+def test_failure_is_the_smallest_change() -> None:
+    whole = bytes(range(200))
+    assert find(mutated_bytes(whole), lambda content: content != whole, settings=DETERMINISTIC) == b"\x01" + whole[1:]
+    assert find(mutated_bytes(whole), lambda content: len(content) < 150, settings=DETERMINISTIC) == b""
+    text = b'{"a": [1, 2, 3], "b": "x", "c": {"d": 0.5}}'
+    without_b = find(mutated_json(text), lambda content: b'"b"' not in content, settings=DETERMINISTIC)
+    assert without_b == b'{"a": [1, 2, 3], "c": {"d": 0.5}}'
+
+
+@pytest.mark.parametrize(
+    ("problem", "reported"),
+    [
+        (IndexError("list index out of range"), IndexError),
+        (UnreadableData("two\nlines"), Foreign),
+        (UnreadableData("\x1b[31m"), Foreign),
+        (UnreadableData("x" * 5000), Foreign),
+    ],
+)
+def test_other_errors_and_longer_messages_are_failures(
+    problem: Exception, reported: type[Exception], tmp_path: Path
+) -> None:
+    def read(folder: Path) -> None:
+        if (folder / "file").read_bytes() != b"whole":
+            raise problem
+
+    def prepare(folder: Path) -> Path:
+        (folder / "file").write_bytes(b"whole")
+        return folder / "file"
+
+    with pytest.raises(reported) as raised:
+        try_damaged(Reader("own", prepare, mutated_bytes, read), tmp_path, 10)
+    assert any("flip at byte 0 of 5" in line for line in raised.value.__notes__)

@@ -1,14 +1,13 @@
 """Every reader of files, with a valid file to damage, and what it must do with a damaged one.
 
 A reader returns a result, or raises an `S2EError` of one line. Another exception, a warning, a longer message, or more
-than `SECONDS` is a failure.
+than `SECONDS` is a failure, and Hypothesis looks for the smallest change that leads to it.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import random
 import shutil
 import signal
 import tempfile
@@ -16,12 +15,15 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save as saved_tensors
 
@@ -32,6 +34,7 @@ from fitted_classifiers import fitted, three_blobs
 from frequent_checkpoints import Killed, every_epoch, kill_at
 from mutations import (
     Mutate,
+    element,
     mutated_array,
     mutated_bytes,
     mutated_json,
@@ -39,6 +42,7 @@ from mutations import (
     mutated_npz,
     mutated_safetensors,
     mutated_sqlite,
+    weighted,
 )
 from s2e import S2EClassifier
 from s2e.audit import audit_run
@@ -69,8 +73,28 @@ MAX_MESSAGE = 2000
 """Longest message: it is one line, not the contents of a file."""
 
 
+DETERMINISTIC = settings(
+    derandomize=True,  # the same files in every run; nothing is kept between runs
+    database=None,
+    deadline=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+
 class TooSlow(BaseException):
     """The reader took longer than `SECONDS`; no reader catches it."""
+
+
+class Foreign(AssertionError):
+    """A reader was too slow, or refused a file with more than a line."""
+
+
+class Content(bytes):
+    """The content of a file, which is not printed."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} bytes>"
 
 
 @dataclass(frozen=True)
@@ -80,56 +104,48 @@ class Reader:
     Attributes:
         name: of the reader and the file.
         prepare: writes valid files into an empty folder and returns the one to damage.
-        mutate: damages its content.
+        mutate: returns a strategy for damaged contents.
         read: reads the folder, with the damaged file in it.
+        examples: how many damaged files are read in the suite; fewer where reading takes long.
     """
 
     name: str
     prepare: Callable[[Path], Path]
     mutate: Mutate
     read: Callable[[Path], object]
+    examples: int = 100
 
 
-@dataclass
-class Tried:
-    """What came of damaged files.
-
-    Attributes:
-        outcomes: numbers of files that were read, refused, and of failures.
-        failures: seed and exception of every failure.
-    """
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    failures: list[tuple[int, BaseException]] = field(default_factory=list)
-
-
-def try_damaged(reader: Reader, folder: Path, seeds: range) -> Tried:
-    """Let a reader read one mutation of its file for each seed."""
+def try_damaged(reader: Reader, folder: Path, examples: int) -> Counter[str]:
+    """Let a reader read damaged files; return how many were read and refused, or raise the smallest failure."""
     folder.mkdir(parents=True, exist_ok=True)
     path = reader.prepare(folder)
-    whole, tried = path.read_bytes(), Tried()
+    whole, outcomes = path.read_bytes(), Counter[str]()
     reader.read(folder)
-    for seed in seeds:
-        path.write_bytes(reader.mutate(whole, random.Random(f"{reader.name} {seed}")))
-        problem = failure(reader, folder)
-        if isinstance(problem, BaseException):
-            tried.failures.append((seed, problem))
-        tried.outcomes[problem if isinstance(problem, str) else "failed"] += 1
+
+    @settings(DETERMINISTIC, max_examples=examples)
+    @given(reader.mutate(whole).map(Content))
+    def reads_or_refuses(damaged: Content) -> None:
+        path.write_bytes(damaged)
+        outcomes[outcome(reader, folder)] += 1
+
+    reads_or_refuses()
     path.write_bytes(whole)
-    return tried
+    return outcomes
 
 
-def failure(reader: Reader, folder: Path) -> str | BaseException:
-    """Return "read" or "refused", or the exception that makes it a failure."""
+def outcome(reader: Reader, folder: Path) -> str:
+    """Return "read" or "refused"; raise what makes it a failure."""
     try:
         with time_limit(SECONDS):
             reader.read(folder)
     except S2EError as refusal:
         message = str(refusal)
-        one_line = len(message.splitlines()) == 1 and message.isprintable() and len(message) <= MAX_MESSAGE
-        return "refused" if one_line else refusal
-    except (Exception, TooSlow) as foreign:
-        return foreign
+        if len(message.splitlines()) == 1 and message.isprintable() and len(message) <= MAX_MESSAGE:
+            return "refused"
+        raise Foreign(f"not one line: {message[:300]!a}") from refusal
+    except TooSlow as slow:
+        raise Foreign(str(slow)) from slow
     return "read"
 
 
@@ -365,21 +381,24 @@ def _checkpoint(folder: Path) -> Path:
     return path
 
 
-def _tampered_checkpoint(content: bytes, generator: random.Random) -> bytes:
+@st.composite
+def _tampered_checkpoint(draw: DrawFn, content: bytes) -> bytes:
     """Change, remove or rename tensors, with a digest that fits."""
     tensors = tensors_of(content)
     del tensors[DIGEST]
-    name = generator.choice(sorted(tensors))
-    match generator.randrange(6):
-        case 0:
+    name, kind = element(draw, sorted(tensors)), draw(weighted(values=3, delete=1, rename=1, copy=1))
+    note(f"{kind} of {name}")
+    match kind:
+        case "delete":
             del tensors[name]
-        case 1:
+        case "rename":
             tensors[f"{name}x"] = tensors.pop(name)
-        case 2:
-            tensors[name] = tensors[generator.choice(sorted(tensors))].clone()
+        case "copy":
+            tensors[name] = tensors[element(draw, sorted(tensors))].clone()
         case _:
-            changed = mutated_array(tensors[name].numpy(), generator)
-            tensors[name] = torch.from_numpy(changed.copy()) if changed.dtype.kind in "fib" else torch.zeros(0)
+            changed = draw(mutated_array(tensors[name].numpy()))
+            native = changed.dtype.kind in "fib" and changed.dtype.isnative
+            tensors[name] = torch.from_numpy(changed.copy()) if native else torch.zeros(0)
     return saved_tensors({**tensors, DIGEST: digest_of(tensors)})
 
 
@@ -425,9 +444,11 @@ _KINDS: dict[str, Mutate] = {
 }
 
 
-def _of_run(action: str, read: Callable[[Path], object], made: Callable[[], Path], *names: str) -> list[Reader]:
+def _of_run(
+    action: str, read: Callable[[Path], object], made: Callable[[], Path], *names: str, examples: int = 100
+) -> list[Reader]:
     return [
-        Reader(f"{action}, {name} of {made.__name__}", _copied(made, name), _KINDS[Path(name).suffix], read)
+        Reader(f"{action}, {name} of {made.__name__}", _copied(made, name), _KINDS[Path(name).suffix], read, examples)
         for name in names
     ]
 
@@ -439,23 +460,30 @@ RUNS = [
         report_runs.images,
         *("config.json", "result.json", "schedule.json", "curves.npz", "dynamics.npz", "model.safetensors", "study.db"),
         "review.npz",
+        examples=6,
     ),
-    *_of_run("report", _report, report_runs.table, "config.json", "result.json", "review.json"),
-    *_of_run("report", _report, report_runs.comparison, "config.json", "result.json", "outcomes.npz", "study.db"),
+    *_of_run("report", _report, report_runs.table, "config.json", "result.json", "review.json", examples=6),
+    *_of_run(
+        "report",
+        _report,
+        report_runs.comparison,
+        *("config.json", "result.json", "outcomes.npz", "study.db"),
+        examples=6,
+    ),
     *_of_run("audit", _audit, report_runs.images, "config.json", "dynamics.npz", "model.safetensors"),
     *_of_run("predict", _predict("images-to-predict.npz"), report_runs.images, "encoding.json", "model.safetensors"),
-    *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors"),
+    *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors", examples=20),
     *_of_run("resume", _resume("search", SearchOptions), report_runs.images, "config.json"),
-    *_of_run("resume", _resume("compare", CompareOptions), report_runs.comparison, "config.json"),
-    *_of_run("study", _study, report_runs.images, "study.db"),
+    *_of_run("resume", _resume("compare", CompareOptions), report_runs.comparison, "config.json", examples=50),
+    *_of_run("study", _study, report_runs.images, "study.db", examples=50),
     *_of_run("finished trainings", _finished, report_runs.comparison, "outcomes.npz"),
 ]
 ESTIMATORS = [
-    Reader(f"saved estimator, {features}", _saved(features), mutated_safetensors, _load_saved(features))
+    Reader(f"saved estimator, {features}", _saved(features), mutated_safetensors, _load_saved(features), examples=30)
     for features in ("numbers", "table", "sparse", "images")
 ]
 CHECKPOINTS = [
-    Reader("checkpoint", _checkpoint, mutated_safetensors, _train),
-    Reader("checkpoint with a digest that fits", _checkpoint, _tampered_checkpoint, _train),
+    Reader("checkpoint", _checkpoint, mutated_safetensors, _train, examples=30),
+    Reader("checkpoint with a digest that fits", _checkpoint, _tampered_checkpoint, _train, examples=30),
 ]
 READERS = {reader.name: reader for reader in [*DATA, *RUNS, *ESTIMATORS, *CHECKPOINTS]}

@@ -1,4 +1,8 @@
-"""Files that were damaged or tampered with: seeded mutations of bytes, JSON, arrays, tensors and databases."""
+"""Files that were damaged or tampered with: Hypothesis strategies for bytes, JSON, arrays, tensors and databases.
+
+A strategy takes the content of a valid file. What it makes shrinks to one change, near the beginning of the file; the
+changes of a failing example are printed.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,23 @@ import copy
 import io
 import json
 import math
-import random
 import sqlite3
 import struct
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+from hypothesis.strategies import DrawFn, SearchStrategy
 
-Mutate = Callable[[bytes, random.Random], bytes]
+Mutate = Callable[[bytes], SearchStrategy[bytes]]
+T = TypeVar("T")
 
 DEPTH = 100_000
 """Nested arrays of a JSON text that no parser of limited depth can read."""
@@ -61,82 +69,112 @@ HOSTILE_VALUES: tuple[Any, ...] = (
 )
 
 
+def element(draw: DrawFn, values: Sequence[T]) -> T:
+    """Draw an element of a sequence; the first one is the simplest."""
+    return values[draw(st.integers(0, len(values) - 1))]
+
+
+def weighted(**weights: int) -> SearchStrategy[str]:
+    """Draw a name with a probability in proportion to its weight; the first one is the simplest."""
+    return st.sampled_from([name for name, weight in weights.items() for _ in range(weight)])
+
+
 # ---------------------------------------------------------------------------------------------------------------- bytes
 
+BYTE_CHANGES = weighted(flip=8, cut=4, fill=4, repeat=4, swap=4, overwrite=4, replace=1)
 
-def mutated_bytes(content: bytes, generator: random.Random) -> bytes:
+
+@st.composite
+def mutated_bytes(draw: DrawFn, content: bytes) -> bytes:
     """Flip bits, overwrite, cut, swap, repeat or insert blocks, one to three times."""
     changed = bytearray(content)
-    for _ in range(generator.randint(1, 3)):
+    for _ in range(draw(st.integers(1, 3))):
         if not changed:
             break
-        here, there = (generator.randrange(len(changed)) for _ in range(2))
-        size = generator.randint(1, min(64, len(changed)))
-        match generator.randrange(7):
-            case 0 | 1:
-                changed[here] ^= 1 << generator.randrange(8)
-            case 2:
-                del changed[here:]
-            case 3:
-                changed[here : here + size] = generator.randbytes(size)
-            case 4:
+        kind, here = draw(BYTE_CHANGES), draw(st.integers(0, len(changed) - 1))
+        note(f"{kind} at byte {here} of {len(changed)}")
+        if kind == "flip":
+            changed[here] ^= 1 << draw(st.integers(0, 7))
+            continue
+        if kind == "cut":
+            del changed[here:]
+            continue
+        if kind == "replace":
+            changed = bytearray(draw(st.binary(max_size=64)))
+            continue
+        size = draw(st.integers(1, min(64, len(changed))))
+        match kind:
+            case "fill":
+                changed[here : here + size] = draw(st.sampled_from([b"\x00", b"\xff"])) * size
+            case "repeat":
+                there = draw(st.integers(0, len(changed)))
+                changed[there:there] = changed[here : here + size]
+            case "swap":
+                there = draw(st.integers(0, len(changed) - 1))
                 first, second = bytes(changed[here : here + size]), bytes(changed[there : there + size])
                 changed[there : there + size], changed[here : here + size] = first, second
-            case 5:
-                changed[there:there] = changed[here : here + size]
-            case _:
-                changed[here : here + size] = generator.choice([bytes(size), b"\xff" * size])
+            case "overwrite":
+                changed[here : here + size] = draw(st.binary(min_size=size, max_size=size))
     return bytes(changed)
 
 
 # ----------------------------------------------------------------------------------------------------------------- JSON
 
+OTHER_TEXTS = (b"", b"null", b"[]", b"1", b"[" * DEPTH, b"[" * DEPTH + b"]" * DEPTH, b'{"a":' * DEPTH)
+JSON_CHANGES = weighted(values=13, text=5, depth=1, other=1)
+VALUE_CHANGES = weighted(delete=2, rename=1, repeat=1, nest=1, write=1, replace=5)
 
-def mutated_json(content: bytes, generator: random.Random) -> bytes:
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+hostile_values: SearchStrategy[Any] = st.one_of(
+    *[st.sampled_from(HOSTILE_VALUES).map(copy.deepcopy)] * 4,  # further mutations change it
+    json_values,
+)
+
+
+@st.composite
+def mutated_json(draw: DrawFn, content: bytes) -> bytes:
     """Damage the text, nest it deeply, or replace, remove, rename or repeat values in it."""
-    kind = generator.random()
-    if kind < 0.25:
-        return mutated_bytes(content, generator)
-    if kind < 0.3:
-        return generator.choice(
-            [b"[" * DEPTH, b"[" * DEPTH + b"]" * DEPTH, b'{"a":' * DEPTH, b"", b"null", b"[]", b"1"]
-        )
+    kind = draw(JSON_CHANGES)
+    if kind == "text":
+        return draw(mutated_bytes(content))
+    if kind == "other":
+        return draw(st.sampled_from(OTHER_TEXTS))
     value = json.loads(content)
-    if kind < 0.33:
-        return _deep_inside(value, generator)
-    for _ in range(generator.randint(1, 3)):
-        value = mutated_value(value, generator)
+    if kind == "depth":
+        return _deep_inside(draw, value)
+    for _ in range(draw(st.integers(1, 3))):
+        value = mutated_value(draw, value)
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
-def mutated_value(value: Any, generator: random.Random) -> Any:
-    """Return a JSON value with a change at a random position."""
-    containers = list(_containers(value))
-    if not containers or generator.random() < 0.03:
-        return hostile_value(generator)
-    container = generator.choice(containers)
-    keys = list(container) if isinstance(container, dict) else list(range(len(container)))
-    if not keys:
-        return hostile_value(generator)
-    key = generator.choice(keys)
-    match generator.randrange(8):
-        case 0 if isinstance(container, dict):
+def mutated_value(draw: DrawFn, value: Any) -> Any:
+    """Return a JSON value, which may be changed, with a change at one position."""
+    containers = [each for each in _containers(value) if each]
+    if not containers or draw(st.integers(0, 40)) == 40:
+        return draw(hostile_values)
+    container = element(draw, containers)
+    key = element(draw, list(container) if isinstance(container, dict) else range(len(container)))
+    kind = draw(VALUE_CHANGES)
+    note(f"{kind} {key!a} of {'an object' if isinstance(container, dict) else 'an array'}")
+    match kind:
+        case "rename" if isinstance(container, dict):
             container[f"{key}x"] = container.pop(key)
-        case 0 | 1:
+        case "delete" | "rename":
             del container[key]
-        case 2 if isinstance(container, list):
-            container.extend(container[: generator.randint(1, 5)])
-        case 3:
+        case "repeat" if isinstance(container, list):
+            container.extend(container[: draw(st.integers(1, 5))])
+        case "nest":
             container[key] = [container[key]]
-        case 4 if isinstance(container[key], (int, float)):
+        case "write" if isinstance(container[key], (int, float)):
             container[key] = str(container[key])
         case _:
-            container[key] = hostile_value(generator)
+            container[key] = draw(hostile_values)
     return value
-
-
-def hostile_value(generator: random.Random) -> Any:
-    return copy.deepcopy(generator.choice(HOSTILE_VALUES))  # further mutations change it
 
 
 def _containers(value: Any) -> Any:
@@ -147,71 +185,82 @@ def _containers(value: Any) -> Any:
             yield from _containers(inner)
 
 
-def _deep_inside(value: Any, generator: random.Random) -> bytes:
+def _deep_inside(draw: DrawFn, value: Any) -> bytes:
     """Replace a value by one that is nested hundreds or thousands of times."""
-    marker, depth = "here it is deep", generator.choice([150, 900, DEPTH])
+    marker, depth = "here it is deep", draw(st.sampled_from([150, 900, DEPTH]))
     containers = [each for each in _containers(value) if each]
     if containers:
-        container = generator.choice(containers)
-        container[generator.choice(list(container) if isinstance(container, dict) else range(len(container)))] = marker
+        container = element(draw, containers)
+        container[element(draw, list(container) if isinstance(container, dict) else range(len(container)))] = marker
+    note(f"nested {depth} times")
     return json.dumps(value).replace(f'"{marker}"', "[" * depth + "]" * depth).encode()
 
 
 # --------------------------------------------------------------------------------------------------------------- arrays
 
+ARCHIVE_CHANGES = weighted(members=7, contents=6, bytes=7)
+MEMBER_CHANGES = weighted(array=2, delete=1, rename=1)
+ARRAY_CHANGES = weighted(value=2, fill=2, type=2, cut=2, shape=2, repeat=2, other=1)
+TYPES = ("<f8", "<i8", "|b1", "<U4", "|S3", "|O", "<M8[ns]", "<c16", "|V8", "<f2", ">i4", "junk")
+SHAPES = ("()", "(-1,)", "(2**60,)", f"({10**12},)", "(0,)", "(1, 1, 1)", "(3, 10**9)", "x")
 
-def mutated_npz(content: bytes, generator: random.Random) -> bytes:
+
+@st.composite
+def mutated_npz(draw: DrawFn, content: bytes) -> bytes:
     """Damage the archive, or write a valid one with other arrays, headers or members."""
-    kind = generator.random()
-    if kind < 0.35:
-        return mutated_bytes(content, generator)
+    kind = draw(ARCHIVE_CHANGES)
+    if kind == "bytes":
+        return draw(mutated_bytes(content))
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    if kind < 0.65:  # the checksums hold, the contents do not
-        name = generator.choice(list(members))
-        members[name] = generator.choice([mutated_bytes, mutated_header])(members[name], generator)
+    if kind == "contents":  # the checksums hold, the contents do not
+        name = element(draw, list(members))
+        note(f"contents of {name}")
+        members[name] = draw(mutated_bytes(members[name]) | mutated_header(members[name]))
     else:
-        for _ in range(generator.randint(1, 2)):
+        for _ in range(draw(st.integers(1, 2))):
             if members:
-                _mutate_members(members, generator)
+                _mutate_members(draw, members)
     written = io.BytesIO()
-    compression = generator.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    compression = draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+    twice = draw(st.sampled_from([False] * 40 + [True]))
     with warnings.catch_warnings(), zipfile.ZipFile(written, "w", compression) as archive:
         warnings.simplefilter("ignore", UserWarning)  # two members of one name
         for name, member in members.items():
             archive.writestr(name, member)
-            if generator.random() < 0.01:
+            if twice:
                 archive.writestr(name, member[: len(member) // 2])
     return written.getvalue()
 
 
-def mutated_header(content: bytes, generator: random.Random) -> bytes:
+@st.composite
+def mutated_header(draw: DrawFn, content: bytes) -> bytes:
     """Return an array of the .npy format with another type, shape or order in its header."""
     array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=True)
-    shape: Any = array.shape
-    match generator.randrange(4):
-        case 0:
-            shape = generator.choice(
-                ["()", "(-1,)", "(2**60,)", f"({10**12},)", "(0,)", "(1, 1, 1)", "(3, 10**9)", "x"]
-            )
-    types = [array.dtype.str, "<f8", "<i8", "|b1", "<U4", "|S3", "|O", "<M8[ns]", "<c16", "|V8", "<f2", ">i4", "junk"]
-    described = generator.choice([repr(generator.choice(types)), "[('a', '<f8')]", "None", repr("<U1000000000")])
-    order = generator.choice(["False", "False", "True", "None"])
-    text = f"{{'descr': {described}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
+    shape: Any = draw(st.sampled_from([array.shape] * 24 + [*SHAPES]))
+    described = draw(
+        st.sampled_from([array.dtype.str, *TYPES]).map(repr)
+        | st.sampled_from(["[('a', '<f8')]", "None", repr("<U1000000000")])
+    )
+    order = draw(st.sampled_from(["False", "False", "True", "None"]))
+    header = f"{{'descr': {described}, 'fortran_order': {order}, 'shape': {shape}, }}"
+    note(f"header {header}")
+    text = f"{header}\n".encode()
     data = content[-array.nbytes :] if array.nbytes else b""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
 
-def _mutate_members(members: dict[str, bytes], generator: random.Random) -> None:
-    name = generator.choice(list(members))
-    array = np.lib.format.read_array(io.BytesIO(members[name]), allow_pickle=True)
-    match generator.randrange(4):
-        case 0:
+def _mutate_members(draw: DrawFn, members: dict[str, bytes]) -> None:
+    name, kind = element(draw, list(members)), draw(MEMBER_CHANGES)
+    note(f"{kind} of {name}")
+    match kind:
+        case "delete":
             del members[name]
-        case 1:
-            members[generator.choice([f"{name}x", "x.npy", "../x.npy", "junk", " "])] = members.pop(name)
+        case "rename":
+            members[draw(st.sampled_from([f"{name}x", "x.npy", "../x.npy", "junk", " "]))] = members.pop(name)
         case _:
-            members[name] = written_array(mutated_array(array, generator))
+            array = np.lib.format.read_array(io.BytesIO(members[name]), allow_pickle=True)
+            members[name] = written_array(draw(mutated_array(array)))
 
 
 def written_array(array: np.ndarray) -> bytes:
@@ -220,121 +269,155 @@ def written_array(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def mutated_array(array: np.ndarray, generator: random.Random) -> np.ndarray:
+def other_arrays() -> SearchStrategy[np.ndarray]:
+    """Return arrays of any type and of up to three dimensions."""
+    shapes = arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+    return arrays_of.arrays(arrays_of.scalar_dtypes(), shapes)
+
+
+@st.composite
+def mutated_array(draw: DrawFn, array: np.ndarray) -> np.ndarray:
     """Return an array with other values, type or shape."""
-    match generator.randrange(6):
-        case 0:
-            numbers = [0, 1, -1, 300, 1e9, 1e300, np.nan, np.inf]
-            return np.full(array.shape, generator.choice([*numbers, "a", "\ud800"]))
-        case 1:
+    kind = draw(ARRAY_CHANGES)
+    note(f"{kind} of an array of {array.dtype} {array.shape}")
+    match kind:
+        case "fill":
+            values = [0, 1, -1, 300, 1e9, 1e300, np.nan, np.inf, "a", "\ud800"]
+            return np.full(array.shape, draw(st.sampled_from(values)))
+        case "type":
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                dtype = generator.choice(["f8", "f2", "i1", "u8", "c16", "U3", "?", "O", "S2", "M8[s]", "f4"])
+                dtype = draw(st.sampled_from(["f8", "f4", "f2", "i1", "u8", "c16", "?", "U3", "S2", "O", "M8[s]"]))
                 try:
                     return array.astype(dtype)
                 except (ValueError, TypeError, OverflowError):
                     return array[:0]
-        case 2:
-            return (
-                array[generator.choice([slice(0), slice(1), slice(None, None, 2), slice(-1)])] if array.ndim else array
-            )
-        case 3:
-            return generator.choice([array.T, array[None], array.reshape(-1), array[..., None]])
-        case 4:
+        case "cut" if array.ndim:
+            return array[draw(st.sampled_from([slice(0), slice(1), slice(None, None, 2), slice(-1)]))]
+        case "cut":
+            return array
+        case "shape":
+            return element(draw, [array.reshape(-1), array.T, array[None], array[..., None]])
+        case "repeat":
             return np.concatenate([array, array]) if array.ndim else array.reshape(1)
+        case "other":
+            return draw(other_arrays())
         case _:
-            changed = array.copy().reshape(-1)
-            if changed.size and changed.dtype.kind in "fiu":
-                whole = [0, 1, -1, 100, 127]
-                value = generator.choice([*whole, 2.5, np.nan, np.inf, -1e30] if changed.dtype.kind == "f" else whole)
-                with np.errstate(all="ignore"):
-                    changed[generator.randrange(changed.size)] = np.array(value).astype(changed.dtype)
-            elif changed.size and changed.dtype.kind == "U":
-                changed.view(np.uint32)[generator.randrange(changed.view(np.uint32).size)] = generator.choice(
-                    [0, 0xD800, 0x110000, 0xFFFFFFFF, 27, 10]
-                )
-            return changed.reshape(array.shape)
+            return _with_one_value(draw, array)
 
 
-def mutated_npy(content: bytes, generator: random.Random) -> bytes:
-    kind = generator.random()
-    if kind < 0.3:
-        return mutated_bytes(content, generator)
-    if kind < 0.6:
-        return mutated_header(content, generator)
-    return written_array(mutated_array(np.lib.format.read_array(io.BytesIO(content)), generator))
+def _with_one_value(draw: DrawFn, array: np.ndarray) -> np.ndarray:
+    changed = array.copy().reshape(-1)
+    if changed.size and changed.dtype.kind in "fiu":
+        whole = [0, 1, -1, 100, 127]
+        value = draw(st.sampled_from([*whole, 2.5, np.nan, np.inf, -1e30] if changed.dtype.kind == "f" else whole))
+        with np.errstate(all="ignore"):
+            changed[draw(st.integers(0, changed.size - 1))] = np.array(value).astype(changed.dtype)
+    elif changed.size and changed.dtype.kind == "U" and changed.itemsize:
+        codes = changed.view(np.uint32)
+        codes[draw(st.integers(0, codes.size - 1))] = draw(st.sampled_from([0, 10, 27, 0xD800, 0x110000, 0xFFFFFFFF]))
+    return changed.reshape(array.shape)
+
+
+def mutated_npy(content: bytes) -> SearchStrategy[bytes]:
+    """Damage the file, its header, or its values."""
+    array = np.lib.format.read_array(io.BytesIO(content))
+    return mutated_array(array).map(written_array) | mutated_header(content) | mutated_bytes(content)
 
 
 # -------------------------------------------------------------------------------------------------------------- tensors
 
+TENSOR_FILE_CHANGES = weighted(metadata=5, bytes=2, header=1, tensors=1, data=1)
+TENSOR_TYPES = ("F32", "I32", "F64", "I64", "BOOL", "U8", "BF16", "F8_E4M3")
 
-def mutated_safetensors(content: bytes, generator: random.Random) -> bytes:
+
+@st.composite
+def mutated_safetensors(draw: DrawFn, content: bytes) -> bytes:
     """Damage the file, its header, the JSON in its metadata, or the numbers."""
-    kind = generator.random()
-    if kind < 0.2:
-        return mutated_bytes(content, generator)
+    kind = draw(TENSOR_FILE_CHANGES)
+    if kind == "bytes":
+        return draw(mutated_bytes(content))
     size = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
     metadata = header.get("__metadata__", {})
-    if kind < 0.7 and metadata:
-        key = generator.choice(list(metadata))
-        metadata[key] = mutated_json(metadata[key].encode(), generator).decode("utf-8", "replace")
-    elif kind < 0.8:
-        header = mutated_value(header, generator)
-    elif kind < 0.9:
-        names = [name for name in header if name != "__metadata__"]
-        entry = header[generator.choice(names)]
-        match generator.randrange(3):
-            case 0:
-                entry["shape"] = generator.choice([entry["shape"][::-1], [math.prod(entry["shape"])], [0], [2**62, 8]])
-            case 1:
-                entry["dtype"] = generator.choice(["F32", "I32", "F64", "I64", "BOOL", "U8", "BF16", "F8_E4M3"])
-            case _:
-                one, other = (generator.choice(names) for _ in range(2))
-                header[one], header[other] = header[other], header[one]
-    else:
-        data = mutated_bytes(data, generator)[: len(data)].ljust(len(data), b"\xff")
+    match kind:
+        case "metadata" if metadata:
+            key = element(draw, list(metadata))
+            note(f"metadata {key}")
+            metadata[key] = draw(mutated_json(metadata[key].encode())).decode("utf-8", "replace")
+        case "metadata" | "header":
+            header = mutated_value(draw, header)
+        case "tensors":
+            _mutate_tensors(draw, header)
+        case _:
+            data = draw(mutated_bytes(data))[: len(data)].ljust(len(data), b"\xff")
     text = json.dumps(header).encode("utf-8", "surrogatepass")
     return len(text).to_bytes(8, "little") + text + data
 
 
+def _mutate_tensors(draw: DrawFn, header: dict[str, Any]) -> None:
+    names = [name for name in header if name != "__metadata__"]
+    one, kind = element(draw, names), draw(weighted(shape=1, type=1, swap=1))
+    note(f"{kind} of the tensor {one}")
+    match kind:
+        case "shape":
+            shape = header[one]["shape"]
+            header[one]["shape"] = element(draw, [[math.prod(shape)], shape[::-1], [0], [2**62, 8]])
+        case "type":
+            header[one]["dtype"] = draw(st.sampled_from(TENSOR_TYPES))
+        case _:
+            other = element(draw, names)
+            header[one], header[other] = header[other], header[one]
+
+
 # ------------------------------------------------------------------------------------------------------------ databases
 
+DATABASE_CHANGES = weighted(cells=3, bytes=2)
+TABLE_CHANGES = weighted(cells=7, delete=1, drop=1, rename=1)
+HOSTILE_CELLS = (None, -1, 0, 7, 2**62, 1.5, 1e300, "", "x", "[1, 2", "[" * 5000, '{"a": 1}', "NaN", b"\xff\x00")
+cells = st.one_of(
+    st.sampled_from(HOSTILE_CELLS),
+    st.sampled_from(HOSTILE_CELLS),
+    st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=20) | st.binary(max_size=20),
+)
 
-def mutated_sqlite(content: bytes, generator: random.Random) -> bytes:
+
+@st.composite
+def mutated_sqlite(draw: DrawFn, content: bytes) -> bytes:
     """Damage the pages, or change cells, rows, columns and tables by SQL."""
-    if generator.random() < 0.4:
-        return mutated_bytes(content, generator)
+    if draw(DATABASE_CHANGES) == "bytes":
+        return draw(mutated_bytes(content))
     with tempfile.NamedTemporaryFile(suffix=".db") as file:
         file.write(content)
         file.flush()
         database = sqlite3.connect(file.name)
-        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        filled = [name for name in tables if database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]]
-        for _ in range(generator.randint(1, 3)):
-            table = generator.choice(filled if generator.random() < 0.9 else tables)
-            try:
-                _change_table(database, table, generator)
-            except sqlite3.Error:
-                continue  # a constraint of the table refused it
-        database.commit()
-        database.close()
+        database.execute("PRAGMA synchronous = OFF")
+        try:
+            tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            filled = [name for name in tables if database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]]
+            for _ in range(draw(st.integers(1, 3))):
+                _change_table(draw, database, element(draw, filled if draw(st.integers(0, 9)) < 9 else tables))
+            database.commit()
+        finally:
+            database.close()
         return Path(file.name).read_bytes()
 
 
-def _change_table(database: sqlite3.Connection, table: str, generator: random.Random) -> None:
+def _change_table(draw: DrawFn, database: sqlite3.Connection, table: str) -> None:
     columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
     if not columns:  # dropped before
         return
-    column = generator.choice(columns)
-    where = generator.choice(["", " WHERE rowid = (SELECT min(rowid) FROM {0})", " WHERE rowid % 2 = 0"]).format(table)
-    match generator.randrange(10):
-        case 0:
-            database.execute(f"DELETE FROM {table}{where}")
-        case 1:
-            database.execute(f"DROP TABLE {table}")
-        case 2:
-            database.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO renamed")
-        case _:
-            values = [None, -1, 0, 7, 2**62, 1.5, 1e300, "", "x", "[1, 2", "[" * 5000, '{"a": 1}', "NaN", b"\xff\x00"]
-            database.execute(f"UPDATE OR REPLACE {table} SET {column} = ?{where}", [generator.choice(values)])
+    column, kind = element(draw, columns), draw(TABLE_CHANGES)
+    where = draw(st.sampled_from([" WHERE rowid = (SELECT min(rowid) FROM {0})", " WHERE rowid % 2 = 0", ""]))
+    statement, values = {
+        "cells": (f"UPDATE OR REPLACE {table} SET {column} = ?{where.format(table)}", 1),
+        "delete": (f"DELETE FROM {table}{where.format(table)}", 0),
+        "drop": (f"DROP TABLE {table}", 0),
+        "rename": (f"ALTER TABLE {table} RENAME COLUMN {column} TO renamed", 0),
+    }[kind]
+    given = [draw(cells) for _ in range(values)]
+    note(f"{statement} {given!a}"[:300])
+    try:
+        database.execute(statement, given)
+    except sqlite3.Error:
+        return  # a constraint of the table refused it
