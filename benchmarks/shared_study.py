@@ -3,13 +3,16 @@
     python benchmarks/shared_study.py                                 # a PostgreSQL server of its own
     python benchmarks/shared_study.py --storage sqlite:////tmp/study.db --processes 4 --trials 400
 
-The processes start together on an empty database. Writes one JSON object.
+    python benchmarks/shared_study.py --out docs/results/shared-study.json
+
+The processes start together on an empty database. Prints one JSON object, with the command that repeats it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -17,7 +20,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy
+
 from s2e.studies import read_trials
+from s2e.studies.urls import with_driver
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from postgresql import reason_to_skip, running_server
@@ -40,6 +46,8 @@ def measure(url: str, count: int, trials: int, generation_size: int, timeout: fl
     points = {tuple(trial.params.values()) for trial in stored}
     return {
         "storage": url.partition(":")[0],
+        "server": server_version(url),
+        "cores": os.cpu_count(),
         "processes": count,
         "trials": trials,
         "generation_size": generation_size,
@@ -53,6 +61,16 @@ def measure(url: str, count: int, trials: int, generation_size: int, timeout: fl
     }
 
 
+def server_version(url: str) -> str:
+    """Return the version of the database as it states it."""
+    engine = sqlalchemy.create_engine(with_driver(url))
+    try:
+        with engine.connect() as connection:
+            return ".".join(str(part) for part in connection.dialect.server_version_info or ())
+    finally:
+        engine.dispose()
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -61,6 +79,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--generation-size", type=int, default=6)
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds")
+    parser.add_argument("--out", type=Path, help="file for the JSON object")
     given = parser.parse_args()
     with ExitStack() as stack:
         url = given.storage
@@ -69,7 +88,11 @@ def main() -> None:
                 sys.exit(f"give --storage: {reason}")
             url = stack.enter_context(running_server()).create("shared")
         found = measure(url, given.processes, given.trials, given.generation_size, given.timeout)
+    command = f"python benchmarks/shared_study.py --processes {given.processes} --trials {given.trials}"
+    found = {"command": f"{command} --generation-size {given.generation_size}", **found}
     print(json.dumps(found))
+    if given.out is not None:
+        given.out.write_text(json.dumps(found, indent=2) + "\n")
     if found["lost"] or found["too_many"] or found["trained_twice"] or found["equal_points"]:
         sys.exit(1)
 
