@@ -534,6 +534,25 @@ class SamplersOptions:
 
 
 @dataclass(frozen=True)
+class StepsOptions:
+    """`s2e reproduce steps`: the steps and generation sizes to compare, and the budget."""
+
+    on: str = option("table", "The table of schedules, or table:FILE for another one")
+    only_draws: bool = option(False, "Use the uniform draws of the table only, not its other points")
+    noises: tuple[str, ...] = _noises((), _PAPER)
+    steps: tuple[str, ...] = option(("newton", "natural", "gradient"), "Comma-separated list of steps", separated=True)
+    sizes: tuple[str, ...] = option(
+        ("6", "12", "24", "48", "96"), "Comma-separated list of points in a generation", separated=True
+    )
+    trials: int = option(960, "Trainings of each search, a multiple of every size")
+    repeats: int = option(100, "Searches with each step and size under each noise setting")
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        raise_all(count_problem(name, getattr(self, name)) for name in ("trials", "repeats"))
+
+
+@dataclass(frozen=True)
 class TableOptions:
     """`s2e reproduce table`: the schedule table that samplers are compared on."""
 

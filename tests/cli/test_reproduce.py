@@ -12,10 +12,11 @@ import pytest
 from command_line import assert_refused, s2e
 from s2e.cli import reproduce
 from s2e.errors import InvalidInput
-from s2e.experiments import convergence, samplers, spaces
+from s2e.experiments import convergence, samplers, spaces, steps
 from s2e.experiments.schedule_table import build
 from s2e.runs.directory import CONFIG, Run
-from s2e.specs import SamplersOptions, SpacesOptions, TableOptions, TrainingSpec, flatten
+from s2e.specs import SamplersOptions, SpacesOptions, StepsOptions, TableOptions, TrainingSpec, flatten
+from sampler_runs import NOISES, write_table
 from space_runs import save_clean_clusters
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -39,7 +40,7 @@ def test_without_a_name_help_is_shown() -> None:
 
 def test_unknown_name_is_refused_with_the_known_ones() -> None:
     names = {command.name or getattr(command.callback, "__name__", "") for command in reproduce.app.registered_commands}
-    assert names == {"convergence", "spaces", "searchers", "table"}
+    assert names == {"convergence", "spaces", "searchers", "steps", "table"}
     refused = s2e("reproduce", "everything", "--seed", "1")
     assert_refused(refused, "`what` must be one of ", ", but got 'everything'")
     listed = re.search(r"one of (.*), but got", refused.stderr)
@@ -79,6 +80,7 @@ def test_unknown_options_are_usage_errors() -> None:
     [
         ("spaces", spaces, "compare_spaces", SpacesOptions()),
         ("searchers", samplers, "compare_samplers", SamplersOptions()),
+        ("steps", steps, "compare_steps", StepsOptions()),
         ("table", build, "build_table", TableOptions()),
     ],
 )
@@ -112,13 +114,29 @@ def test_searchers_prints_a_table_and_is_resumed_with_more_samplers(monkeypatch:
     small = ["--on", save_clean_clusters(), "--random-trials", "3", "--generation-size", "2", "--out", "run"]
     shown = s2e(*SEARCHERS, *small, "--samplers", "random, curve")
     assert shown.exit_code == 0, shown.stderr
-    assert "curve needs" in shown.stdout
+    assert "random with 3" in shown.stdout
     assert shown.stdout.endswith("run: run\n")
     more = s2e("reproduce", "searchers", "--resume", "--out", "run", "--samplers", "random,curve,tpe", "--json")
     result = json.loads(more.stdout)
     rows = [(row["sampler"], row["trainings"]) for row in result["summary"]]
     assert rows == [("random", 3), ("curve", 2), ("tpe", 2)]
+    assert {(row["sampler"], row["than"]) for row in result["needed"]} == {
+        ("curve", "random"),
+        ("tpe", "random"),
+        ("random", "tpe"),
+        ("curve", "tpe"),
+    }
     assert result["run"] == "run"
+
+
+def test_steps_prints_a_table_for_each_noise_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "write_figure", lambda *_: None)
+    write_table(Path("table.npz"))
+    small = ["--sizes", "2,4", "--trials", "8", "--repeats", "2", "--steps", "natural", "--noise", NOISES[0]]
+    shown = s2e("reproduce", "steps", "--on", "table:table.npz", *small, "--out", "run")
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.count("│ natural ") == 2
+    assert "│ random " in shown.stdout
 
 
 def test_table_prints_its_directory() -> None:
@@ -134,6 +152,8 @@ def test_table_prints_its_directory() -> None:
         ([*SPACES, "--draws", "0"], "`draws` must be an integer of at least 1, but got 0."),
         ([*SPACES, "--noise", "pair:0.40"], "`noise` must name each noise setting once, but got pair:0.4"),
         ([*SEARCHERS, "--on", "table:nowhere.npz"], "'nowhere.npz' is not a table of schedules"),
+        ([*SEARCHERS, "--on", "digits", "--only-draws"], "`only_draws` must be used with a table of schedules"),
+        (["reproduce", "steps", "--sizes", "7"], "`trials` must be a multiple of every size, but got 960 and [7]."),
         ([*SEARCHERS, "--samplers", "random,random"], "`samplers` must name each sampler once"),
         ([*TABLE, "--again", "5"], "`0 <= again <= draws` must hold, but got again=5, draws=4."),
     ],

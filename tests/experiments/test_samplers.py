@@ -19,17 +19,26 @@ from s2e.experiments import samplers
 from s2e.experiments.samplers import sampler_names
 from s2e.experiments.schedule_table import surrogate
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
-from s2e.experiments.schedule_table.table import ScheduleTable, draw_points
+from s2e.experiments.schedule_table.table import ScheduleTable
 from s2e.runs.directory import Run
 from s2e.samplers import SAMPLERS
-from s2e.schedules import SPACES
 from s2e.seeds import derive
 from s2e.specs import SamplersOptions
 from s2e.studies import VALIDATION_ACCURACY, Search, SearchPlan, best_trial, run_generations
-from sampler_runs import NOISES, K, assert_rows, best_by_trial, compare, numbers, rows, sampler_options
+from sampler_runs import (
+    EPOCHS,
+    NOISES,
+    K,
+    assert_rows,
+    best_by_trial,
+    compare,
+    numbers,
+    rows,
+    sampler_options,
+    write_table,
+)
 from searches import quiet
 
-EPOCHS = 18
 NAMES = ("random", "curve", "hyperband")
 BUDGETS = {"random": 14, "curve": 13, "hyperband": 13}
 
@@ -46,34 +55,6 @@ def _fewer_trees() -> Iterator[None]:
 @pytest.fixture
 def _no_figures(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samplers, "write_figure", lambda *_: None)
-
-
-def write_table(path: Path) -> str:
-    """Write a synthetic table in which good schedules start badly, so that early stopping stops some of the best."""
-    space, draws, proposed, again = SPACES["coteaching"], 48, 4, 12
-    generator = np.random.default_rng(0)
-    points = draw_points(draws, len(space.names), 1)
-    found = np.stack([draw_points(proposed, len(space.names), 2)] * len(NOISES))
-
-    def accuracy(at: Any, shape: tuple[int, ...], best_rate: float) -> Any:
-        """Return accuracies (*shape, n, T) of points (n, D); schedules that end at the best rate end best."""
-        last = space.decode(at, EPOCHS)[:, -1]  # (n,)
-        reached = 0.95 - np.abs(last - best_rate) / 2 + generator.normal(0, 0.01, size=(*shape, len(at)))
-        late = np.clip((np.arange(1, EPOCHS + 1) - 3) / 5, 0, 1)  # (T,)
-        return np.clip((1 - late) * (0.8 - 0.6 * reached[..., None]) + late * reached[..., None], 0, 1)
-
-    table = ScheduleTable(
-        "coteaching",
-        NOISES,
-        points,
-        np.stack([accuracy(points, (), rate) for rate in (0.6, 0.8)]),  # (S, n, T)
-        np.stack([np.moveaxis(accuracy(points[:again], (2,), rate), 0, 1) for rate in (0.6, 0.8)]),  # (S, r, m, T)
-        found,
-        np.stack([accuracy(found[0], (), rate) for rate in (0.6, 0.8)]),  # (S, q, T)
-        {"judged": 1000, "data": "synthetic"},
-    )
-    np.savez(path, **table.arrays())
-    return str(path)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from s2e.cli.help_text import OUTPUT
 from s2e.cli.options import Debug, Seed
 from s2e.cli.terminal import check_output, reporting, write_output
 from s2e.cli.workflow_commands import RESUMABLE, workflow_command
-from s2e.specs import SamplersOptions, SpacesOptions, TableOptions
+from s2e.specs import SamplersOptions, SpacesOptions, StepsOptions, TableOptions
 
 NumbersOut = Annotated[
     Path | None,
@@ -66,6 +66,16 @@ app.command(cls=Command)(
         "Compare samplers: the validation error of the best schedule after a number of trainings.",
         running=RESUMABLE,
         tables="s2e.cli.sampler_table:sampler_tables",
+    )
+)
+app.command(cls=Command)(
+    workflow_command(
+        "reproduce steps",
+        StepsOptions,
+        "s2e.experiments.steps:compare_steps",
+        "Compare the paper's steps by the number of points in a generation, with random search.",
+        running=RESUMABLE,
+        tables="s2e.cli.step_table:step_tables",
     )
 )
 app.command(cls=Command)(

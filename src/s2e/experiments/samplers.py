@@ -71,11 +71,26 @@ def compare_samplers(
         raise InvalidInput(f"`samplers` must name each sampler once, but got {', '.join(samplers) or 'none'}.")
     for sampler in samplers:
         plan_of(options, sampler, 0, options.training.epochs)  # raises if the options are invalid
-    on_table = options.on == TABLE or options.on.startswith(f"{TABLE}:")
+    on_table = is_table(options.on)
     if options.only_draws and not on_table:
         raise InvalidInput(f"`only_draws` must be used with a table of schedules, but got on={options.on!r}.")
     session = Session("reproduce searchers", options, location, resume=resume)
     return _compare_on_table(session, listener) if on_table else _compare_on_data(session, listener)
+
+
+def is_table(on: str) -> bool:
+    """Return whether `on` names a table of schedules, and not data."""
+    return on == TABLE or on.startswith(f"{TABLE}:")
+
+
+def read_table(on: str, *, only_draws: bool) -> tuple[ScheduleTable, str]:
+    """Return the published table of schedules or that of `table:FILE`, and the fingerprint of its file."""
+    if not is_table(on):
+        raise InvalidInput(f"`on` must be {TABLE} or {TABLE}:FILE, but got {on!r}.")
+    path = PUBLISHED if on == TABLE else Path(on.partition(":")[2])
+    table = ScheduleTable.read(path)
+    fingerprint = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    return table.only_draws() if only_draws else table, fingerprint
 
 
 def sampler_names(options: SamplersOptions) -> tuple[str, ...]:
@@ -101,13 +116,10 @@ def plan_of(options: SamplersOptions, sampler: str, repeat: int, epochs: int) ->
 def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListener) -> Run:
     """Search on surrogates of a table, each search in one of several processes."""
     options = session.options
-    path = PUBLISHED if options.on == TABLE else Path(options.on.partition(":")[2])
-    table = ScheduleTable.read(path)
-    table = table.only_draws() if options.only_draws else table
+    table, fingerprint = read_table(options.on, only_draws=options.only_draws)
     noises = options.noises or table.noises
     jobs = options.jobs or os.cpu_count() or 1
     surrogates = {noise: TableSurrogate(table, noise) for noise in noises}
-    fingerprint = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     with session.start({"data_fingerprint": fingerprint, "table": dict(table.about)}) as run:
         with ProcessPoolExecutor(jobs, initializer=_start_process, initargs=(surrogates,)) as pool:
             for sampler in sampler_names(options):  # samplers already finished are kept after an interruption

@@ -53,6 +53,9 @@ class Forest:
         sizes = np.zeros((self._leaves.max() + 1, self._leaves.shape[1]))
         np.add.at(sizes, (self._leaves, np.arange(self._leaves.shape[1])), 1.0)
         self._sizes = sizes  # (nodes, trees): fitted schedules in a leaf
+        sums = np.zeros_like(sizes)
+        np.add.at(sums, (self._leaves, np.arange(self._leaves.shape[1])), errors[:, None])
+        self._means = sums / np.maximum(sizes, 1.0)  # (nodes, trees): mean error in a leaf
 
     def weights(self, schedules: Floats) -> Floats:
         """Return the weights (m, n) of the fitted schedules for schedules (m, F); every row sums to 1."""
@@ -63,6 +66,11 @@ class Forest:
         for tree in range(trees):
             weights += (leaves[:, None, tree] == self._leaves[:, tree]) * share[:, None, tree]
         return weights
+
+    def predict(self, schedules: Floats) -> Floats:
+        """Return the predicted errors (m,) of schedules (m, F): `weights` times the fitted errors."""
+        leaves = self._apply(schedules)  # (m, trees)
+        return np.asarray(self._means[leaves, np.arange(leaves.shape[1])].mean(axis=1))
 
     def _apply(self, schedules: Floats) -> NDArray[np.int64]:
         """Return the leaf of each schedule in each tree, (m, trees), without the checks and threads of the forest."""
@@ -97,6 +105,11 @@ class TableSurrogate:
         self._variances = again.var(axis=1, ddof=1)  # (r,)
         freedom = again.shape[1] - 1
         self._median_variance = float(chi2.median(freedom) / freedom)  # of variance estimates, if the true one is 1
+        count = min(NEIGHBOURS, len(self._repeated_errors))
+        medians = np.median(np.lib.stride_tricks.sliding_window_view(self._variances, count), axis=1)
+        self._deviations = np.sqrt(
+            medians / self._median_variance
+        )  # by the first of the `count` nearest repeated draws
 
     def accuracy(self, schedules: Floats) -> Floats:
         """Return the expected validation accuracy after every epoch, (m, T), of schedules (m, T)."""
@@ -106,13 +119,13 @@ class TableSurrogate:
 
     def error(self, schedules: Floats) -> Floats:
         """Return the expected error over the last epochs, (m,), of schedules (m, T)."""
-        return last_error(self.accuracy(schedules))
+        return self._forest.predict(schedules[:, self._landmarks])
 
     def train(self, members: Sequence[Member], stop: Stop | None) -> Curves:
         """Return curves of members as if they had been trained as one population; see `run_generations`."""
         expected = self.accuracy(np.stack([member.schedule for member in members]))  # (P, T)
         normal = [np.random.default_rng(member.seed).normal() for member in members]
-        noise = np.array([self._deviation(error) for error in last_error(expected)]) * normal  # (P,)
+        noise = self._deviation(last_error(expected)) * normal  # (P,)
         accuracy = np.clip(expected - noise[:, None], 0.0, 1.0)
         curves = Curves.empty(len(members), self.epochs, [VALIDATION])
         training = np.ones(len(members), dtype=bool)
@@ -144,12 +157,15 @@ class TableSurrogate:
             "rmse_among_good": float(np.sqrt(np.mean((predicted - errors)[good] ** 2))),
         }
 
-    def _deviation(self, error: float) -> float:
-        """Return the standard deviation of trainings with about this error, from the median of estimated variances."""
+    def measured(self, expected: Floats, normal: Floats) -> Floats:
+        """Return errors as trainings would measure them, from expected errors and standard normal numbers (...)."""
+        return np.asarray(expected + self._deviation(expected) * normal)
+
+    def _deviation(self, errors: Floats) -> Floats:
+        """Return standard deviations of trainings with about these errors, from the median of estimated variances."""
         count = min(NEIGHBOURS, len(self._repeated_errors))
-        middle = np.searchsorted(self._repeated_errors, error)
-        first = int(np.clip(middle - count // 2, 0, len(self._repeated_errors) - count))
-        return float(np.sqrt(np.median(self._variances[first : first + count]) / self._median_variance))
+        middle = np.searchsorted(self._repeated_errors, errors)
+        return np.asarray(self._deviations[np.clip(middle - count // 2, 0, len(self._deviations) - 1)])
 
 
 def _correlation(first: Floats, second: Floats) -> float:
