@@ -102,39 +102,41 @@ def test_rows_compare_with_random_search_after_as_many_trainings() -> None:
     def errors(generations: int) -> StepErrors:
         return StepErrors(*(generator.random((3, generations)) for _ in range(3)))
 
-    sizes, random = {2: errors(4), 4: errors(2)}, errors(4)
-    rows = {
-        (row["size"], row["trainings"], row["measure"]): row for row in comparison_rows("a", "newton", sizes, random, 2)
-    }
+    sizes, random, plain = {2: errors(4), 4: errors(2)}, errors(4), {2: errors(4), 4: errors(2)}
+    compared = comparison_rows("a", "newton", sizes, random, plain)
+    rows = {(row["size"], row["trainings"], row["measure"]): row for row in compared}
     assert set(rows) == {
         (size, trainings, name) for size in (2, 4) for trainings in (4, 8) for name in ("best", "centre", "mean")
     }
     for (size, trainings, measure), row in rows.items():
-        own = getattr(sizes[size], measure)[:, trainings // size - 1]
+        own, without_curvature = (getattr(each[size], measure)[:, trainings // size - 1] for each in (sizes, plain))
         reference = random.best[:, trainings // 2 - 1]
         if measure == "mean":
             reference = random.mean[:, : trainings // 2].mean(axis=1)
-        error = np.sqrt((own.var(ddof=1) + reference.var(ddof=1)) / 3)
-        better = reference.mean() - own.mean()
-        expected = [own.mean(), reference.mean(), better, better - 1.96 * error, better + 1.96 * error]
-        assert [row[name] for name in ("error", "random", "better", "better_low", "better_high")] == pytest.approx(
-            expected
-        )
+        for name, other in (("better", reference), ("gain", without_curvature)):
+            band = 1.96 * np.sqrt((own.var(ddof=1) + other.var(ddof=1)) / 3)
+            difference = other.mean() - own.mean()
+            expected = [difference, difference - band, difference + band]
+            assert [row[name], row[f"{name}_low"], row[f"{name}_high"]] == pytest.approx(expected)
+        assert (row["error"], row["random"]) == pytest.approx((own.mean(), reference.mean()))
+
+
+def test_without_the_gradient_step_there_is_no_gain() -> None:
+    errors = {2: StepErrors(*np.random.default_rng(0).random((3, 3, 4)))}
+    rows = comparison_rows("a", "newton", errors, errors[2])
+    assert {row["gain"] for row in rows} == {0.0}
+    assert all(row["gain_low"] < 0 for row in rows)
 
 
 def test_better_sizes_have_their_whole_interval_above_zero() -> None:
     def row(size: int, low: float, measure: str = "best", trainings: int = 960) -> dict[str, Any]:
-        return {
-            "noise": "a",
-            "step": "newton",
-            "size": size,
-            "trainings": trainings,
-            "measure": measure,
-            "better_low": low,
-        }
+        own = {"measure": measure, "better_low": low, "gain_low": -low}
+        return {"noise": "a", "step": "newton", "size": size, "trainings": trainings, **own}
 
     rows = [row(6, -0.1), row(12, 0.1), row(24, 0.0), row(48, 0.2), row(6, 1.0, trainings=96), row(6, 0.3, "mean")]
-    assert better_sizes(rows) == [{"noise": "a", "step": "newton", "best": [12, 48], "centre": [], "mean": [6]}]
+    who = {"noise": "a", "step": "newton"}
+    assert better_sizes(rows, "better") == [{**who, "best": [12, 48], "centre": [], "mean": [6]}]
+    assert better_sizes(rows, "gain") == [{**who, "best": [6], "centre": [], "mean": []}]
 
 
 # -------------------------------------------------------------------------------------------------------------- the run
@@ -156,9 +158,10 @@ def test_run_holds_rows_and_figure_and_is_repeatable(monkeypatch: pytest.MonkeyP
     assert {(row["step"], row["size"]) for row in results[0]["rows"]} == {
         (step, size) for step in ("newton", "natural", "gradient") for size in (2, 4)
     }
-    assert [each["step"] for each in results[0]["better"]] == ["newton", "natural", "gradient"] * 2
+    assert [each["step"] for each in results[0]["better"]] == ["gradient", "newton", "natural"] * 2
     assert len(list(csv.DictReader((runs[0].path / "steps.csv").read_text().splitlines()))) == len(results[0]["rows"])
-    assert (runs[0].path / "steps.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("steps", "steps-centre"):
+        assert (runs[0].path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((runs[0].path / "config.json").read_text())["options"]["only_draws"] is False
 
 

@@ -8,9 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from s2e.experiments.steps import TITLES
 from s2e.plots import noise_title
-
-TITLES = {"best": "best trained", "centre": "centre of the distribution", "mean": "mean of the last generation"}
 
 
 def step_tables(result: Mapping[str, Any]) -> list[Table]:

@@ -119,58 +119,40 @@ def draw_incumbents(means: Sequence[MeanCurve]) -> Figure:
     return figure
 
 
-def draw_steps(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw one panel for each noise setting: errors of each step against K, and the best of random search.
+def draw_steps(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Draw one panel for each noise setting: the errors of each step against K, and the best of random search.
 
     Args:
-        rows: of `comparison_rows`, after one number of trainings. Solid lines show the best schedule trained, dotted
-            ones the centre of the distribution; the horizontal band is that of random search.
+        rows: of `comparison_rows`, of one measure and after one number of trainings.
+        title: of the measure.
     """
-    sizes = sorted({row["size"] for row in rows})
+    black = SAMPLER_STYLES["random"].color
     with plot_style():
         figure, axes_of = panels(
             [row["noise"] for row in rows], "validation error", x_label="K, points in a generation"
         )
         for noise, axes in axes_of.items():
-            own = [row for row in rows if row["noise"] == noise]
-            (random, *_) = [row for row in own if row["measure"] == "best"]
-            black = SAMPLER_STYLES["random"].color
-            axes.axhline(random["random"], color=black, linewidth=1.2, zorder=3)
-            axes.axhspan(random["random_low"], random["random_high"], color=black, alpha=0.12, linewidth=0)
-            for step, measure in dict.fromkeys((row["step"], row["measure"]) for row in own):
-                if measure == "mean":
-                    continue
-                line = sorted(
-                    (row for row in own if (row["step"], row["measure"]) == (step, measure)),
-                    key=lambda row: int(row["size"]),
-                )
+            own = sorted((row for row in rows if row["noise"] == noise), key=lambda row: int(row["size"]))
+            axes.axhline(own[0]["random"], color=black, linestyle=(0, (1, 1.3)), linewidth=1.8, zorder=3)
+            axes.axhspan(own[0]["random_low"], own[0]["random_high"], color=black, alpha=0.15, linewidth=0)
+            for step in dict.fromkeys(row["step"] for row in rows):
+                line = [row for row in own if row["step"] == step]
                 errors = np.array([[row["error"], row["low"], row["high"]] for row in line])  # (sizes, 3)
-                axes.errorbar(
-                    [row["size"] for row in line],
-                    errors[:, 0],
-                    yerr=np.abs(errors[:, 1:].T - errors[:, 0]),
-                    color=SAMPLER_STYLES[step].color,
-                    linestyle="-" if measure == "best" else ":",
-                    linewidth=1.5,
-                    marker="o" if measure == "best" else "s",
-                    markersize=3,
-                    zorder=4,
-                )
+                sizes, style = [row["size"] for row in line], SAMPLER_STYLES[step]
+                axes.plot(sizes, errors[:, 0], color=style.color, marker="o", markersize=3, zorder=4)
+                axes.fill_between(sizes, errors[:, 1], errors[:, 2], color=style.color, alpha=0.15, linewidth=0)
             axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.set_xticks(sizes)
+            axes.set_xticks(sorted({row["size"] for row in rows}))
             axes.set_xticks([], minor=True)
             axes.xaxis.set_major_formatter(lambda size, _: f"{size:g}")
-            axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
-            axes.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.4g}%")
-            axes.tick_params(axis="y", which="minor", labelsize=7)
-        names = {step: Style(SAMPLER_STYLES[step].color) for step in dict.fromkeys(row["step"] for row in rows)}
+            axes.margins(x=0.05)
+        steps = {step: Style(SAMPLER_STYLES[step].color) for step in dict.fromkeys(row["step"] for row in rows)}
+        first = rows[0]
         notes = [
-            f"after {rows[0]['trainings']} trainings, mean over {rows[0]['repeats']} repeats and its 95% confidence "
-            "band",
-            "solid: best schedule trained; dotted: centre of the distribution; horizontal: best of random search",
+            f"{title}, after {first['trainings']} trainings; mean over {first['repeats']} repeats, 95% confidence band",
+            "random: the best of random search with as many trainings",
         ]
-        legend(figure, {**names, "random": Style(SAMPLER_STYLES["random"].color)}, notes)
+        legend(figure, {**steps, "random": SAMPLER_STYLES["random"]}, notes)
     return figure
 
 

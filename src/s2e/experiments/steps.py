@@ -8,6 +8,7 @@ Letters: R repeats, K points in a generation, G generations, N = K G trainings, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,9 @@ from s2e.workflows import SILENT, ProgressListener
 Floats = NDArray[np.float64]
 
 RANDOM = "random"
-MEASURES = ("best", "centre", "mean")
+GRADIENT = "gradient"
+"""The step without curvature, which the others are compared with."""
+TITLES = {"best": "best trained", "centre": "centre of the distribution", "mean": "mean of the last generation"}
 """What is compared: the best schedule trained so far, the schedule at the mean of p_θ, and the mean error of the last
 generation, which estimates J(θ). The centre is compared with the best schedule of random search too, the mean with the
 mean error of random draws."""
@@ -76,20 +79,24 @@ def compare_steps(
                 seed = derive(options.seed, "steps", noise, step or RANDOM, size)  # noqa: B023
                 return run_steps(surrogate, searched, step, size, options.trials, options.repeats, seed)  # noqa: B023
 
-            random = repeated(None, min(sizes))
-            for step in options.steps:
+            random, plain = repeated(None, min(sizes)), None
+            for step in sorted(options.steps, key=lambda step: step != GRADIENT):  # the others are compared with it
                 errors = {size: repeated(step, size) for size in sizes}
-                rows += comparison_rows(noise, step, errors, random, min(sizes))
+                plain = errors if step == GRADIENT else plain
+                rows += comparison_rows(noise, step, errors, random, plain)
                 listener.note(
                     f"{noise}, {step}: {options.repeats * len(sizes)} searches, {session.seconds:.0f} s so far"
                 )
         run.write_text("steps.csv", csv_text(rows))
-        write_figure(run, "steps", draw_steps([row for row in rows if row["trainings"] == options.trials]))
+        last = [row for row in rows if row["trainings"] == options.trials]
+        for measure, name in (("best", "steps"), ("centre", "steps-centre")):
+            write_figure(run, name, draw_steps([row for row in last if row["measure"] == measure], TITLES[measure]))
         result = {
             "on": options.on,
             "repeats": options.repeats,
             "trainings": options.trials,
-            "better": better_sizes(rows),
+            "better": better_sizes(rows, "better"),
+            "better_than_gradient": better_sizes(rows, "gain"),
             "rows": rows,
         }
         return session.finish(result, torch.device("cpu"))
@@ -148,28 +155,38 @@ def _layout(searched: Space) -> tuple[Layout, list[int]]:
 
 
 def comparison_rows(
-    noise: str, step: str, errors: Mapping[int, StepErrors], random: StepErrors, random_size: int
+    noise: str,
+    step: str,
+    errors: Mapping[int, StepErrors],
+    random: StepErrors,
+    gradient: Mapping[int, StepErrors] | None = None,
 ) -> list[dict[str, Any]]:
     """Return one row for each generation size, number of trainings and measure, with intervals.
 
-    `better` is how much smaller the error is than that of random search with as many trainings; numbers of trainings
-    are those after which every size has finished a generation.
+    `better` is how much smaller the error is than that of random search with as many trainings, `gain` how much smaller
+    than that of the gradient step with as many points in a generation.
+
+    Args:
+        noise: noise setting.
+        step: name of the step.
+        errors: of the step, by size.
+        random: of random search, in generations of the smallest size.
+        gradient: of the gradient step, by size; None to compare with random search only.
     """
     rows = []
-    largest, total = max(errors), random.best.shape[1] * random_size
-    counts = [largest * 2**power for power in range(20) if total % (largest * 2**power) == 0] or [total]
+    smallest, together = min(errors), math.lcm(*errors)
+    total = smallest * random.best.shape[1]
+    counts = [together * 2**power for power in range(total.bit_length()) if together * 2**power < total]
     for size, own in errors.items():
-        for trainings in dict.fromkeys([*counts, total]):
-            for measure in MEASURES:
-                values = getattr(own, measure)[:, trainings // size - 1]  # (R,)
-                generations = trainings // random_size
+        for trainings in [*counts, total]:
+            generations = trainings // smallest
+            for measure in TITLES:
+                values = _after(own, measure, trainings, size)  # (R,)
                 # Random draws have one distribution, so all of them estimate its mean.
                 reference = (
                     random.mean[:, :generations].mean(axis=1) if measure == "mean" else random.best[:, generations - 1]
                 )
-                band = CONFIDENCE * _standard_error(values)
-                difference = reference.mean() - values.mean()
-                both = CONFIDENCE * np.hypot(_standard_error(values), _standard_error(reference))
+                plain = values if gradient is None else _after(gradient[size], measure, trainings, size)
                 rows.append(
                     {
                         "noise": noise,
@@ -177,34 +194,44 @@ def comparison_rows(
                         "size": size,
                         "trainings": trainings,
                         "measure": measure,
-                        "error": float(values.mean()),
-                        "low": float(values.mean() - band),
-                        "high": float(values.mean() + band),
-                        "random": float(reference.mean()),
-                        "random_low": float(reference.mean() - CONFIDENCE * _standard_error(reference)),
-                        "random_high": float(reference.mean() + CONFIDENCE * _standard_error(reference)),
-                        "better": float(difference),
-                        "better_low": float(difference - both),
-                        "better_high": float(difference + both),
+                        **_with_band("error", "", values),
+                        **_with_band("random", "random_", reference),
+                        **_with_band("better", "better_", reference, values),
+                        **_with_band("gain", "gain_", plain, values),
                         "repeats": len(values),
                     }
                 )
     return rows
 
 
-def better_sizes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the sizes with which a step is better than random search after all trainings, by measure.
+def better_sizes(rows: Sequence[Mapping[str, Any]], difference: str) -> list[dict[str, Any]]:
+    """Return the sizes with which a step is better after all trainings, by measure.
 
-    It is better if the whole 95% interval of the difference is.
+    It is better if the whole 95% interval of the difference, "better" or "gain", is positive.
     """
     last = max(row["trainings"] for row in rows)
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         if row["trainings"] == last:
             noise, step = row["noise"], row["step"]
-            sizes = found.setdefault((noise, step), {"noise": noise, "step": step, **{name: [] for name in MEASURES}})
-            sizes[row["measure"]] += [row["size"]] if row["better_low"] > 0 else []
+            sizes = found.setdefault((noise, step), {"noise": noise, "step": step, **{name: [] for name in TITLES}})
+            sizes[row["measure"]] += [row["size"]] if row[f"{difference}_low"] > 0 else []
     return list(found.values())
+
+
+def _after(errors: StepErrors, measure: str, trainings: int, size: int) -> Floats:
+    """Return a measure (R,) after a number of trainings."""
+    values: Floats = getattr(errors, measure)
+    return values[:, trainings // size - 1]
+
+
+def _with_band(name: str, prefix: str, values: Floats, less: Floats | None = None) -> dict[str, float]:
+    """Return the mean of values (R,), or of their difference to others, and its 95% confidence band."""
+    mean, error = values.mean(), _standard_error(values)
+    if less is not None:
+        mean, error = mean - less.mean(), np.hypot(error, _standard_error(less))
+    band = CONFIDENCE * error
+    return {name: float(mean), f"{prefix}low": float(mean - band), f"{prefix}high": float(mean + band)}
 
 
 def _standard_error(values: Floats) -> float:
