@@ -562,7 +562,14 @@ class TableOptions:
     draws: int = option(2048, "Uniform draws from the space")
     again: int = option(64, "Draws that are also trained from other initial weights")
     times: int = option(2, "Further trainings of each of these")
-    rounds: int = option(2, "Rounds in which promising points are proposed and trained")
+    visited: tuple[str, ...] = option(
+        (),
+        "Also train all points of a run of reproduce searchers on data; may be given several times",
+        flag="--visited",
+        repeated=True,
+        metavar="RUN",
+    )
+    rounds: int = option(2, "Rounds in which promising points are proposed by a model and trained")
     together: int = option(252, _TOGETHER)
     method: str = option("coteaching", f"Method whose schedules are trained: {_one_of(SEARCHABLE_METHODS)}")
     validation_share: float | None = option(None, _SHARE, type=float)

@@ -12,6 +12,7 @@ from s2e.specs import (
     SamplersOptions,
     SearchOptions,
     SpacesOptions,
+    StepsOptions,
     TableOptions,
     TrainOptions,
     assemble,
@@ -25,6 +26,7 @@ OPTIONS_OF_COMMANDS: dict[str, type] = {
     "compare": CompareOptions,
     "reproduce spaces": SpacesOptions,
     "reproduce searchers": SamplersOptions,
+    "reproduce steps": StepsOptions,
     "reproduce table": TableOptions,
 }
 

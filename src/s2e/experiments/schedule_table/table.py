@@ -1,6 +1,6 @@
 """A table of trained schedules: points of a space, and the validation accuracy of each after every epoch.
 
-Letters: S noise settings, n draws, D dimensions of the space, T epochs, r draws trained again, m times each, q proposed
+Letters: S noise settings, n draws, D dimensions of the space, T epochs, r draws trained again, m times each, q other
 points under each noise setting.
 """
 
@@ -43,7 +43,8 @@ class ScheduleTable:
         points: (n, D) uniform draws, multiples of 1/65535.
         accuracy: (S, n, T) validation accuracy after every epoch, mean of a member's networks.
         again: (S, r, m, T) the same for the first r draws, trained m more times from other initial weights.
-        found: (S, q, D) points proposed for each noise setting by a model of the draws, multiples of 1/65535.
+        found: (S, q, D) other points of each noise setting, multiples of 1/65535: visited by samplers in comparisons on
+            data, then proposed by a model of the trainings.
         found_accuracy: (S, q, T) validation accuracy of each under its noise setting.
         about: how the table was made: data, network, method, options, versions, device.
     """
