@@ -512,6 +512,9 @@ class SamplersOptions:
         "table", f"The table of schedules, table:FILE for another one, or data to train on: {BENCHMARK_HELP}"
     )
     only_draws: bool = option(False, "Use the uniform draws of the table only, not its other points")
+    resample: int | None = option(
+        None, "Fit the model of the table to a bootstrap sample of its trainings, drawn with this seed", type=int
+    )
     samplers: tuple[str, ...] = option((ALL,), "Samplers: all, or a comma-separated list", separated=True)
     noises: tuple[str, ...] = _noises((), _PAPER)
     repeats: int = option(100, "Searches of each sampler under each noise setting")
@@ -527,6 +530,9 @@ class SamplersOptions:
             [
                 *(count_problem(name, getattr(self, name)) for name in ("repeats", "random_trials")),
                 count_problem("jobs", self.jobs, None),
+                None
+                if self.resample is None or self.resample >= 0
+                else f"`resample` must be at least 0, but got {self.resample}.",
                 count_problem("trials", self.search.trials),
                 count_problem("generation_size", self.search.generation_size),
             ]

@@ -165,6 +165,16 @@ def test_only_draws_leaves_out_the_other_points_of_the_table(table_file: str) ->
     assert only.read_json("result.json")["table"] == {"draws": 48, "others": 0}
 
 
+@pytest.mark.usefixtures("_no_figures")
+def test_resample_fits_the_model_to_a_bootstrap_sample(table_file: str) -> None:
+    small = {"samplers": ("random",), "repeats": 1, "noises": NOISES[:1]}
+    runs = [compare(on_table(table_file, resample=seed, **small), f"run-{seed}") for seed in (None, 0, 1)]
+    assert len({rows(run)["random", NOISES[0], 14]["error"] for run in runs}) == 3
+    assert (
+        len({str(run.read_json("result.json")["surrogate"]) for run in runs}) == 1
+    )  # held-out errors of all trainings
+
+
 def test_figure_is_written_in_two_formats(whole: Run) -> None:
     assert (whole.path / "searchers.png").read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in (whole.path / "searchers.svg").read_bytes()
@@ -240,6 +250,7 @@ def test_another_table_is_refused_on_resume(table_file: str) -> None:
             {"on": "digits", "only_draws": True},
             "`only_draws` must be used with a table of schedules, but got on='digits'",
         ),
+        ({"on": "digits", "resample": 0}, "`resample` must be used with a table of schedules, but got on='digits'"),
         ({"samplers": ("tpe", "nonsense")}, "`sampler` must be one of .*'nonsense'"),
         ({"noises": (NOISES[0], "pair:0.3")}, f"`noise` must be one of {', '.join(NOISES)}, but got 'pair:0.3'"),
     ],

@@ -72,8 +72,9 @@ def compare_samplers(
     for sampler in samplers:
         plan_of(options, sampler, 0, options.training.epochs)  # raises if the options are invalid
     on_table = is_table(options.on)
-    if options.only_draws and not on_table:
-        raise InvalidInput(f"`only_draws` must be used with a table of schedules, but got on={options.on!r}.")
+    for name, given in (("only_draws", options.only_draws), ("resample", options.resample is not None)):
+        if given and not on_table:
+            raise InvalidInput(f"`{name}` must be used with a table of schedules, but got on={options.on!r}.")
     session = Session("reproduce searchers", options, location, resume=resume)
     return _compare_on_table(session, listener) if on_table else _compare_on_data(session, listener)
 
@@ -119,7 +120,7 @@ def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListe
     table, fingerprint = read_table(options.on, only_draws=options.only_draws)
     noises = options.noises or table.noises
     jobs = options.jobs or os.cpu_count() or 1
-    surrogates = {noise: TableSurrogate(table, noise) for noise in noises}
+    surrogates = {noise: TableSurrogate(table, noise, options.resample) for noise in noises}
     with session.start({"data_fingerprint": fingerprint, "table": dict(table.about)}) as run:
         with ProcessPoolExecutor(jobs, initializer=_start_process, initargs=(surrogates,)) as pool:
             for sampler in sampler_names(options):  # samplers already finished are kept after an interruption

@@ -27,6 +27,7 @@ from s2e.experiments.schedule_table.surrogate import (
 from s2e.experiments.schedule_table.table import PUBLISHED, ScheduleTable, draw_points, last_error
 from s2e.samplers import landmarks
 from s2e.schedules import space
+from s2e.seeds import derive
 from s2e.studies import Search, SearchPlan, best_trial, run_generations
 
 Floats = NDArray[np.float64]
@@ -285,6 +286,31 @@ def test_held_out_figures_equal_their_definitions() -> None:
         "rmse_among_good": statistics.mean((predicted[draw] - own[draw]) ** 2 for draw in good) ** 0.5,
     }
     assert TableSurrogate(table, NOISE).held_out() == pytest.approx(expected)
+
+
+def test_expected_error_is_that_of_the_expected_accuracies() -> None:
+    model, schedules = TableSurrogate(make_table(deviation=0.03), NOISE), random_schedules(40)
+    np.testing.assert_allclose(model.error(schedules), last_error(model.accuracy(schedules)), atol=1e-12)
+
+
+def test_resampled_model_is_fitted_to_a_bootstrap_sample() -> None:
+    table, schedules = make_table(deviation=0.03), random_schedules(40)
+    points, accuracy = table.trained(NOISE)
+    rows = np.random.default_rng(derive(3, "resample", NOISE)).integers(len(points), size=len(points))
+    curves, errors = SPACE.decode(points, EPOCHS, at=AT)[rows], last_error(accuracy)[rows]
+    model = TableSurrogate(table, NOISE, 3)
+    np.testing.assert_allclose(model.error(schedules), fitted_trees(curves, errors).predict(schedules[:, AT]))
+    np.testing.assert_allclose(model.error(schedules), last_error(model.accuracy(schedules)), atol=1e-12)
+    assert model.held_out() == TableSurrogate(table, NOISE).held_out()
+
+
+def test_measured_errors_have_the_deviation_of_trainings() -> None:
+    model, schedules = TableSurrogate(make_table(deviation=0.03, again=100), NOISE), random_schedules(1)
+    expected = np.full(20_000, model.error(schedules)[0])
+    measured = model.measured(expected, np.random.default_rng(0).normal(size=20_000))
+    trained = train(model, np.repeat(schedules, 2000, axis=0))
+    assert measured.std() == pytest.approx(trained.std(), rel=0.06)
+    assert measured.mean() == pytest.approx(expected[0], abs=1e-3)
 
 
 @pytest.mark.slow

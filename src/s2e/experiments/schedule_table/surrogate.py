@@ -21,6 +21,7 @@ from s2e.errors import InvalidInput
 from s2e.experiments.schedule_table.table import ScheduleTable, last_error
 from s2e.samplers import landmarks
 from s2e.schedules import space
+from s2e.seeds import derive
 from s2e.studies import Stop
 
 Floats = NDArray[np.float64]
@@ -87,16 +88,22 @@ class TableSurrogate:
     Args:
         table: the table.
         noise: one of its noise settings.
+        resample: seed of the bootstrap sample of the trainings that the model is fitted to; None for all of them.
     """
 
-    def __init__(self, table: ScheduleTable, noise: str) -> None:
+    def __init__(self, table: ScheduleTable, noise: str, resample: int | None = None) -> None:
         self.epochs = table.epochs
         self._landmarks = landmarks(self.epochs, LANDMARKS)
-        points, self._accuracy = table.trained(noise)  # (n, D), (n, T)
+        points, accuracy = table.trained(noise)  # (n, D), (n, T)
         self._schedules = space(table.space).decode(points, self.epochs, at=self._landmarks)  # (n, F)
-        self._errors = last_error(self._accuracy)
+        self._errors = last_error(accuracy)
         self._draws = len(table.points)
-        self._forest = Forest(self._schedules, self._errors)
+        fitted = np.arange(len(points))
+        if resample is not None:
+            generator = np.random.default_rng(derive(resample, "resample", noise))
+            fitted = generator.integers(len(points), size=len(points))
+        self._accuracy = accuracy[fitted]
+        self._forest = Forest(self._schedules[fitted], self._errors[fitted])
         again = table.errors_again(noise)  # (r, 1 + m)
         if again.shape[0] < 1 or again.shape[1] < 2:
             raise InvalidInput("`table` must hold draws that were trained several times, but got none: see --again.")
