@@ -9,7 +9,14 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from s2e.experiments.figures import FIRST_SHOWN, SAMPLER_STYLES, draw_incumbents, draw_schedules, schedule_curves
+from s2e.experiments.figures import (
+    FIRST_SHOWN,
+    SAMPLER_STYLES,
+    draw_incumbents,
+    draw_schedules,
+    draw_steps,
+    schedule_curves,
+)
 from s2e.experiments.incumbent_curves import MeanCurve
 from s2e.plots import render
 from s2e.samplers import SAMPLERS
@@ -131,3 +138,34 @@ def test_sets_share_the_colours_of_spaces_in_thin_lines() -> None:
     for thin, wide in zip(both.lines, [*one.lines, *one.lines], strict=True):
         assert thin.get_linewidth() < wide.get_linewidth()
     assert both.figure.legends[0].get_title().get_text() == "one line for each of 2 sets of draws"
+
+
+# ---------------------------------------------------------------------------------------------------------------- steps
+
+
+@pytest.mark.parametrize("random", [True, False])
+def test_steps_are_drawn_against_the_generation_size(random: bool) -> None:
+    def row(noise: str, step: str, size: int, error: float) -> dict[str, Any]:
+        own = {"error": error, "low": error - 0.01, "high": error + 0.02}
+        other = {"random": 0.5, "random_low": 0.4, "random_high": 0.6, "trainings": 96, "repeats": 7}
+        return {"noise": noise, "step": step, "size": size, **own, **other}
+
+    rows = [
+        row(noise, step, size, 0.1 + size / 100 + shift)
+        for noise in ("pair:0.4", "none")
+        for step, shift in (("newton", 0.0), ("gradient", 0.2))
+        for size in (12, 6, 24)
+    ]
+    figure = draw_steps(rows, "best trained", random=random)
+    for axes in figure.axes:
+        for step, shift in (("newton", 0.0), ("gradient", 0.2)):
+            line = line_of(axes, step)
+            assert list(line.get_xdata()) == [6, 12, 24]
+            assert list(line.get_ydata()) == pytest.approx([0.16 + shift, 0.22 + shift, 0.34 + shift])
+            low, high = band_of(axes, step)
+            assert low == pytest.approx([0.15 + shift, 0.21 + shift, 0.33 + shift])
+            assert high == pytest.approx([0.18 + shift, 0.24 + shift, 0.36 + shift])
+        assert [line.get_ydata() for line in axes.get_lines() if len(line.get_xdata()) == 2] == [[0.5, 0.5]] * random
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["newton", "gradient", *["random"] * random]
+    assert "best trained, after 96 trainings; mean over 7 repeats" in legend.get_title().get_text()

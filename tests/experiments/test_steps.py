@@ -160,7 +160,7 @@ def test_run_holds_rows_and_figure_and_is_repeatable(monkeypatch: pytest.MonkeyP
     }
     assert [each["step"] for each in results[0]["better"]] == ["gradient", "newton", "natural"] * 2
     assert len(list(csv.DictReader((runs[0].path / "steps.csv").read_text().splitlines()))) == len(results[0]["rows"])
-    for name in ("steps", "steps-centre"):
+    for name in ("steps", "steps-mean"):
         assert (runs[0].path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((runs[0].path / "config.json").read_text())["options"]["only_draws"] is False
 

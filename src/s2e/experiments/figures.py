@@ -119,12 +119,13 @@ def draw_incumbents(means: Sequence[MeanCurve]) -> Figure:
     return figure
 
 
-def draw_steps(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
+def draw_steps(rows: Sequence[Mapping[str, Any]], title: str, *, random: bool = True) -> Figure:
     """Draw one panel for each noise setting: the errors of each step against K, and the best of random search.
 
     Args:
         rows: of `comparison_rows`, of one measure and after one number of trainings.
         title: of the measure.
+        random: whether to draw random search; where it is far above all steps, nothing else would be visible.
     """
     black = SAMPLER_STYLES["random"].color
     with plot_style():
@@ -133,8 +134,9 @@ def draw_steps(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
         )
         for noise, axes in axes_of.items():
             own = sorted((row for row in rows if row["noise"] == noise), key=lambda row: int(row["size"]))
-            axes.axhline(own[0]["random"], color=black, linestyle=(0, (1, 1.3)), linewidth=1.8, zorder=3)
-            axes.axhspan(own[0]["random_low"], own[0]["random_high"], color=black, alpha=0.15, linewidth=0)
+            if random:
+                axes.axhline(own[0]["random"], color=black, linestyle=(0, (1, 1.3)), linewidth=1.8, zorder=3)
+                axes.axhspan(own[0]["random_low"], own[0]["random_high"], color=black, alpha=0.15, linewidth=0)
             for step in dict.fromkeys(row["step"] for row in rows):
                 line = [row for row in own if row["step"] == step]
                 errors = np.array([[row["error"], row["low"], row["high"]] for row in line])  # (sizes, 3)
@@ -148,11 +150,10 @@ def draw_steps(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             axes.margins(x=0.05)
         steps = {step: Style(SAMPLER_STYLES[step].color) for step in dict.fromkeys(row["step"] for row in rows)}
         first = rows[0]
-        notes = [
-            f"{title}, after {first['trainings']} trainings; mean over {first['repeats']} repeats, 95% confidence band",
-            "random: the best of random search with as many trainings",
-        ]
-        legend(figure, {**steps, "random": SAMPLER_STYLES["random"]}, notes)
+        note = (
+            f"{title}, after {first['trainings']} trainings; mean over {first['repeats']} repeats, 95% confidence band"
+        )
+        legend(figure, steps | ({"random": SAMPLER_STYLES["random"]} if random else {}), [note])
     return figure
 
 

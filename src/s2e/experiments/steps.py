@@ -89,8 +89,9 @@ def compare_steps(
                 )
         run.write_text("steps.csv", csv_text(rows))
         last = [row for row in rows if row["trainings"] == options.trials]
-        for measure, name in (("best", "steps"), ("centre", "steps-centre")):
-            write_figure(run, name, draw_steps([row for row in last if row["measure"] == measure], TITLES[measure]))
+        for measure, name in (("best", "steps"), ("mean", "steps-mean")):
+            shown = [row for row in last if row["measure"] == measure]
+            write_figure(run, name, draw_steps(shown, TITLES[measure], random=measure == "best"))
         result = {
             "on": options.on,
             "repeats": options.repeats,
