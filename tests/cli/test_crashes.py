@@ -18,11 +18,13 @@ import sqlalchemy
 import frequent_checkpoints
 from command_line import ENVIRONMENT, s2e
 from frequent_checkpoints import in_every_run
-from stopped_searches import SEARCH, SHORT_SEARCH, TIMEOUT_S, assert_same_run, trials
+from stopped_searches import SEARCH, SHORT_SEARCH, assert_same_run, trials
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 KILLS, KILLS_OF_A_RUN = 50, 5
+PATIENCE_S = 600
+"""Time for a whole search on a busy machine."""
 
 MORE = ["--trials", "6", "--restarts", "3"]
 """Other results of a search that is resumed."""
@@ -62,7 +64,7 @@ def stage(path: Path) -> str:
 
 def test_fifty_kills_at_random_moments(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     began = time.monotonic()
-    assert begin(tmp_path / "undisturbed").wait(TIMEOUT_S) == 0
+    assert begin(tmp_path / "undisturbed").wait(PATIENCE_S) == 0
     duration = time.monotonic() - began
     moments, stages, runs = random.Random(0), Counter[str](), 0
     while stages.total() < KILLS:
@@ -78,7 +80,9 @@ def test_fifty_kills_at_random_moments(tmp_path: Path, record_property: Callable
             told = [t for t in trials(path) if t[-1].is_finished()] if (path / "study.db").exists() else []
             assert len(told) >= finished, "a finished trial was lost"
             finished = len(told)
-        assert begin(path).wait(TIMEOUT_S) == 0
+            if stage(path) == "finished":
+                break  # little is left to interrupt
+        assert begin(path).wait(PATIENCE_S) == 0
         assert_same_run(path, tmp_path / "undisturbed")
         runs += 1
     by_stage = ", ".join(f"{count} {name}" for name, count in sorted(stages.items()))
