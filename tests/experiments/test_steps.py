@@ -159,7 +159,9 @@ def test_run_holds_rows_and_figure_and_is_repeatable(monkeypatch: pytest.MonkeyP
         (step, size) for step in ("newton", "natural", "gradient") for size in (2, 4)
     }
     assert [each["step"] for each in results[0]["better"]] == ["gradient", "newton", "natural"] * 2
-    assert len(list(csv.DictReader((runs[0].path / "steps.csv").read_text().splitlines()))) == len(results[0]["rows"])
+    tidy = list(csv.DictReader((runs[0].path / "steps.csv").read_text().splitlines()))
+    assert {row["trainings"] for row in tidy} == {"4", "8"}
+    assert len([row for row in tidy if row["trainings"] == "8"]) == len(results[0]["rows"])
     for name in ("steps", "steps-mean"):
         assert (runs[0].path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((runs[0].path / "config.json").read_text())["options"]["only_draws"] is False

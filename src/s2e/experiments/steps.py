@@ -98,7 +98,7 @@ def compare_steps(
             "trainings": options.trials,
             "better": better_sizes(rows, "better"),
             "better_than_gradient": better_sizes(rows, "gain"),
-            "rows": rows,
+            "rows": last,
         }
         return session.finish(result, torch.device("cpu"))
 
