@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Data, str, str, str]] = {
 
 
 def assert_works_or_refused(problem: str, *arguments: str) -> None:
-    result = command("search", *arguments, *SHORT, "--out", "run")
+    result = command("search", *SHORT, *arguments, "--out", "run")
     assert "Traceback" not in result.stderr
     if not problem:
         assert result.exit_code == 0, result.stderr
@@ -165,3 +165,12 @@ def test_estimator_that_diverges_gives_advice(given_validation: bool) -> None:
     classifier = s2e.S2EClassifier(**SETTINGS | {"learning_rate": 1e9, "optimizer": "sgd", "batch_size": 32})
     with pytest.raises(S2EError, match=ADVICE):
         classifier.fit(noisy.inputs, noisy.labels, **more)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("work")
+def test_search_with_100_000_features() -> None:
+    inputs, labels = samples(N, 100_000)
+    np.savez("data.npz", x_train=inputs.astype(np.float32), y_train=labels)
+    assert_works_or_refused(WORKS, "data.npz", "--network", "linear", "--batch-size", "13", "--folds", "2")
