@@ -148,6 +148,7 @@ def search(
     trials: int | None = None,
     generation_size: GenerationSize = 6,
     time_budget: float | str | None = None,
+    stop_early: bool = True,
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float = 1e-3,
@@ -188,13 +189,14 @@ def search(
         sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, tpe-multivariate, gp, cmaes or
             hyperband; or any `optuna.samplers.BaseSampler`. The state of a sampler object is not restored when a search
             is resumed.
-        trials: schedules to train; 30 when None, or five generations where `generation_size` is "auto".
+        trials: schedules to train at most; 30 when None, or five generations where `generation_size` is "auto".
         generation_size: K, schedules trained at once, as one population. "auto" chooses it: on a GPU the largest of 6
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at
             most a fifth of the trials where these are given; on a CPU, where every member costs its full time, 6. A
             stored study that is resumed keeps its K.
         time_budget: seconds, or a text such as "90s", "2m" or "1h", after which the search has ended: no generation
             begins that could not finish. A time too short for one is refused after a short measurement.
+        stop_early: end the search when no schedule is expected to be better by more than validation can tell.
         epochs: T, epochs of every training; from 40 to 100 by the number of samples when None.
         batch_size: B, samples in a batch; from 16 to 128 by the number of samples when None.
         learning_rate: learning rate, which `plan` changes by epoch.
@@ -243,7 +245,9 @@ def search(
             search_time.check(training.epochs)
     started = RunStarted("search", {**settings, "trials": search_plan.trials})
     with notified(notify, started) as listener:
-        found, _, late = find_schedule_in_time(task, Search(search_plan, study), search_time, listener=listener)
+        found, _, late = find_schedule_in_time(
+            task, Search(search_plan, study), search_time, listener=listener, stop_early=stop_early
+        )
         listener.metrics = {"validation_accuracy": found.validation_accuracy, "trials": len(study.trials)}
     diverged = diverged_trials(study)
     status = Status.of(stopped=listener.stopped or late, diverged=diverged > 0)

@@ -277,9 +277,8 @@ class SearchSpec:
         parse=partial(to_seconds, "time_budget"),
     )
     stop_early: bool = option(
-        False,
-        "End the search when no schedule is expected to be better by more than validation can tell; without --trials "
-        "always so, except on published data sets",
+        True,
+        "End the search before --trials when no schedule is expected to be better by more than validation can tell",
     )
 
     def __post_init__(self) -> None:

@@ -285,14 +285,13 @@ def test_study_in_another_storage_has_the_name_of_the_run(data: str, tmp_path: P
 # ---------------------------------------------------------------------------------------------- the end of a search
 
 
-def test_a_search_without_trials_ends_early_and_a_resumed_one_at_the_same_trial(
+def test_a_search_ends_early_and_a_resumed_one_at_the_same_trial(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "is_long_enough", lambda study, *_: len(study.trials) >= 4)
-    options, log = search_options(data, trials=None, baselines=False, restarts=1), Log()
+    options, log = search_options(data, trials=6, baselines=False, restarts=1), Log()
     done = search(options, RunLocation(tmp_path / "run"), log)
     stored = done.read_json(CONFIG)["options"]
-    assert stored["stop_early"] is True
     assert result(done)["search"]["trials"] == 4 < stored["trials"]
     assert result(done)["status"] == "complete"
     assert pipeline.ENOUGH in log.notes
@@ -303,8 +302,9 @@ def test_a_search_without_trials_ends_early_and_a_resumed_one_at_the_same_trial(
     assert again.read_json("schedule.json") == expected
 
 
-def test_a_search_with_trials_does_not_end_early(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_trains_all_trials_without_stop_early(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pipeline, "is_long_enough", lambda *_: True)
-    done = search(search_options(data, baselines=False, restarts=1), RunLocation(tmp_path / "run"))
-    assert result(done)["search"]["trials"] == 4
-    assert done.read_json(CONFIG)["options"]["stop_early"] is False
+    options = search_options(data, stop_early=False, baselines=False, restarts=1)
+    assert result(search(options, RunLocation(tmp_path / "run")))["search"]["trials"] == 4

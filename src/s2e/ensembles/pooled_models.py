@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
@@ -99,8 +101,7 @@ class PosteriorLabels:
         """Return an estimator fitted to every probable class of every sample, weighted by its probability."""
         rows, candidates = np.nonzero(self.posterior >= LEAST_PROBABILITY)
         weights = {str(weight_parameter(estimator)): self.posterior[rows, candidates]}
-        with _fitting():
-            return clone(estimator).fit(self.samples[rows], self.classes[rows, candidates], **weights)
+        return clone(estimator).fit(self.samples[rows], self.classes[rows, candidates], **weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +153,10 @@ class PooledModels:
     @classmethod
     def fit(cls, weights: Mapping[str, float], labels: PosteriorLabels, classes: int) -> PooledModels:
         """Fit the models that have votes."""
-        models = models_for(labels.samples)
-        made = {name: labels.fitted(models[name]) for name in weights if name != NETWORKS}
-        return cls(dict(weights), made, classes, labels)
+        models, names = models_for(labels.samples), [name for name in weights if name != NETWORKS]
+        with _fitting() as threads:
+            fitted = threads.map(labels.fitted, [models[name] for name in names])
+            return cls(dict(weights), dict(zip(names, fitted, strict=True)), classes, labels)
 
     # Files hold what the models were fitted to: their own state could only be written by pickle.
 
@@ -222,36 +224,68 @@ def votes_and_pool(samples: Any, labels: Labels, networks: Floats, seed: int) ->
         The shares of the votes by name, and the probabilities (N, C) of the pool for held-out samples.
     """
     folds = stratified_folds(labels, FOLDS, seed)
-    names, predicted = [NETWORKS], [networks]
-    for name, estimator in models_for(samples).items():
-        of_model = cross_fitted(estimator, samples, labels, folds, networks.shape[1])
-        if of_model is not None:
-            names.append(name)
-            predicted.append(of_model)
-    pool = pool_by_likelihood(labels, predicted)
-    votes = {name: weight for name, weight in zip(names, pool.weights.tolist(), strict=True) if weight > 0}
+    models = models_for(samples)
+    with _fitting() as threads:
+        cross_fitting = [
+            cross_fitted(estimator, samples, labels, folds, networks.shape[1], threads) for estimator in models.values()
+        ]
+        of_models = [predictions() for predictions in cross_fitting]
+    predicted = {NETWORKS: networks} | {
+        name: of_model for name, of_model in zip(models, of_models, strict=True) if of_model is not None
+    }
+    pool = pool_by_likelihood(labels, list(predicted.values()))
+    votes = {name: weight for name, weight in zip(predicted, pool.weights.tolist(), strict=True) if weight > 0}
     return votes, pool.probabilities
 
 
-def cross_fitted(estimator: Any, samples: Any, labels: Labels, folds: Labels, classes: int) -> Floats | None:
-    """Return the predictions (N, C) for each fold of an estimator fitted to the others; None if one has one class."""
-    predicted = np.empty((len(labels), classes))
-    for fold in range(int(folds.max()) + 1):
-        train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        if len(np.unique(labels[train])) < 2:
-            return None
-        with _fitting():
-            fitted = clone(estimator).fit(samples[train], labels[train])
-        predicted[held] = probabilities_of(fitted, samples[held], classes)
-    return predicted
+def cross_fitted(
+    estimator: Any, samples: Any, labels: Labels, folds: Labels, classes: int, threads: Executor
+) -> Callable[[], Floats | None]:
+    """Begin to fit an estimator to the samples outside of each fold.
+
+    Returns:
+        A function that waits, and returns the predictions (N, C) for the samples of the folds; None if the samples
+        outside of one have a single class.
+    """
+    parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(int(folds.max()) + 1)]
+    if any(len(np.unique(labels[train])) < 2 for train, _ in parts):
+        return lambda: None
+
+    def predictions_for(train: Labels, held: Labels) -> Floats:
+        fitted = clone(estimator).fit(samples[train], labels[train])
+        return probabilities_of(fitted, samples[held], classes)
+
+    begun = [threads.submit(predictions_for, *part) for part in parts]
+
+    def predictions() -> Floats:
+        predicted = np.empty((len(labels), classes))
+        for (_, held), part in zip(parts, begun, strict=True):
+            predicted[held] = part.result()
+        return predicted
+
+    return predictions
 
 
 @contextmanager
-def _fitting() -> Iterator[None]:
-    """Fit in one thread, as several are many times slower beside another busy process, and without some warnings.
+def _fitting() -> Iterator[Executor]:
+    """Fit models in the threads of PyTorch, each in one thread, and without some warnings.
 
-    Whether a model has converged does not matter: its likelihood is what counts.
+    A model that is fitted in several threads takes many times longer beside another busy process. Whether a model has
+    converged does not matter: its likelihood is what counts.
     """
-    with threadpool_limits(1), warnings.catch_warnings():
+    with (
+        threadpool_limits(1),
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(torch.get_num_threads(), initializer=_use_one_thread) as threads,
+    ):
         warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+        try:
+            yield threads
+        except BaseException:  # Ctrl-C, for instance: fits that have not begun are left out
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _use_one_thread() -> None:
+    """Limit OpenMP, whose limits are those of the calling thread."""
+    threadpool_limits(1, "openmp")

@@ -80,8 +80,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     classes may not.
 
     Args:
-        n_trials: schedules to try. When None five generations, 30 schedules, or fewer: the search ends when no schedule
-            is expected to be better by more than validation can tell.
+        n_trials: schedules to try at most; five generations, 30 schedules, when None.
         network: "auto", the name of a reference network, a factory of modules without arguments, or one that takes
             (shape of a sample, number of classes).
         epochs: T, epochs of every training; from 40 to 100 by the number of samples when None.
@@ -106,6 +105,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             take little longer than 6, at most a fifth of `n_trials`.
         time_budget: seconds, or a text such as "90s", "2m" or "1h", for the whole of `fit`: the search ends early
             enough for the final training. A time too short for one generation is refused after a short measurement.
+        stop_early: end the search when no schedule is expected to be better by more than validation can tell.
         restarts: seeds of the final training, of which validation selects one.
         ensemble: members that vote together at most, chosen on validation among the restarts, fixed schedules and the
             best six trials; 1 for the selected restart alone.
@@ -188,6 +188,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         sampler: str | BaseSampler = "curve",
         generation_size: GenerationSize = 6,
         time_budget: float | str | None = None,
+        stop_early: bool = True,
         restarts: int = 3,
         ensemble: int = 6,
         distil: bool = False,
@@ -218,6 +219,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.sampler = sampler
         self.generation_size = generation_size
         self.time_budget = time_budget
+        self.stop_early = stop_early
         self.restarts = restarts
         self.ensemble = ensemble
         self.distil = distil
@@ -334,7 +336,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 classifier=classifier,
                 search_time=search_time,
                 listener=listener,
-                stop_early=self.n_trials is None,
+                stop_early=self.stop_early,
                 model_samples=samples if sparse.issparse(samples) else None,
             )
             selected = outcome.selected[-1]

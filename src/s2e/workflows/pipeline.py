@@ -288,6 +288,8 @@ def find_schedules(
         return stopped or enough
 
     if is_enough():  # a resumed run, killed after its search
+        if len(study.trials) < plan.trials:
+            listener.note(ENOUGH)
         return [best_trial(study, plan.space, task.epochs)], task
     listener.stage(stage, epochs_left(searches, task.epochs))
 

@@ -13,7 +13,7 @@ from s2e.engine import FinalTraining
 from s2e.methods import method
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import AUTO, SearchOptions
-from s2e.workflows.defaults import default_generations, is_published, sized
+from s2e.workflows.defaults import default_generations, sized
 from s2e.workflows.pipeline import (
     check_choices,
     plan_for,
@@ -46,11 +46,7 @@ def search(
     generations = default_generations(options.dataset.data)
     plan = plan_for(task, options.search, training, options.seed, generations=generations)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
-    own_choice = options.search.trials is None and not is_published(options.dataset.data)
-    stop_early = options.search.stop_early or own_choice
-    search_spec = replace(
-        options.search, trials=plan.trials, generation_size=plan.generation_size, stop_early=stop_early
-    )
+    search_spec = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
     options = replace(options, search=search_spec, training=training)
     network = str(training.network)
     final: dict[str, Any] = {
@@ -78,7 +74,7 @@ def search(
             **final,
             run=run,
             search_time=search_time,
-            stop_early=stop_early,
+            stop_early=options.search.stop_early,
             listener=listener,
             stage=stage,
         )
