@@ -113,7 +113,7 @@ class Reader:
     prepare: Callable[[Path], Path]
     mutate: Mutate
     read: Callable[[Path], object]
-    examples: int = 100
+    examples: int = 60
 
 
 def try_damaged(reader: Reader, folder: Path, examples: int) -> Counter[str]:
@@ -445,7 +445,7 @@ _KINDS: dict[str, Mutate] = {
 
 
 def _of_run(
-    action: str, read: Callable[[Path], object], made: Callable[[], Path], *names: str, examples: int = 100
+    action: str, read: Callable[[Path], object], made: Callable[[], Path], *names: str, examples: int = 60
 ) -> list[Reader]:
     return [
         Reader(f"{action}, {name} of {made.__name__}", _copied(made, name), _KINDS[Path(name).suffix], read, examples)
@@ -472,18 +472,18 @@ RUNS = [
     ),
     *_of_run("audit", _audit, report_runs.images, "config.json", "dynamics.npz", "model.safetensors"),
     *_of_run("predict", _predict("images-to-predict.npz"), report_runs.images, "encoding.json", "model.safetensors"),
-    *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors", examples=20),
+    *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors", examples=12),
     *_of_run("resume", _resume("search", SearchOptions), report_runs.images, "config.json"),
-    *_of_run("resume", _resume("compare", CompareOptions), report_runs.comparison, "config.json", examples=50),
-    *_of_run("study", _study, report_runs.images, "study.db", examples=50),
+    *_of_run("resume", _resume("compare", CompareOptions), report_runs.comparison, "config.json", examples=20),
+    *_of_run("study", _study, report_runs.images, "study.db", examples=20),
     *_of_run("finished trainings", _finished, report_runs.comparison, "outcomes.npz"),
 ]
 ESTIMATORS = [
-    Reader(f"saved estimator, {features}", _saved(features), mutated_safetensors, _load_saved(features), examples=30)
+    Reader(f"saved estimator, {features}", _saved(features), mutated_safetensors, _load_saved(features), examples=20)
     for features in ("numbers", "table", "sparse", "images")
 ]
 CHECKPOINTS = [
-    Reader("checkpoint", _checkpoint, mutated_safetensors, _train, examples=30),
-    Reader("checkpoint with a digest that fits", _checkpoint, _tampered_checkpoint, _train, examples=30),
+    Reader("checkpoint", _checkpoint, mutated_safetensors, _train, examples=20),
+    Reader("checkpoint with a digest that fits", _checkpoint, _tampered_checkpoint, _train, examples=20),
 ]
 READERS = {reader.name: reader for reader in [*DATA, *RUNS, *ESTIMATORS, *CHECKPOINTS]}
