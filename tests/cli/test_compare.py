@@ -64,10 +64,10 @@ def test_a_table_is_printed_for_each_noise_setting() -> None:
         table = first if row["noise"] == "pair:0.4" else second
         name = {"standard": "Standard", "s2e:jocor": "S2E (JoCoR)", "coteaching+": "Co-teaching+"}[row["method"]]
         (line,) = [line for line in table.splitlines() if f"│ {name} " in line]
-        figures = [cell.strip() for cell in line.split("│")[2:5]]
+        figures = [cell.strip() for cell in line.split("│")[2:6]]
         assert figures == [
             f"{100 * row[figure]['mean']:.2f} ± {100 * row[figure]['std']:.2f}"
-            for figure in ("last_10_epochs", "best_epoch", "label_precision")
+            for figure in ("last_10_epochs", "chosen_epoch", "best_epoch", "label_precision")
         ]
     assert "mean ± standard deviation over 2 seeds" in first
     assert "\nrun: run\nnext:\n" in shown

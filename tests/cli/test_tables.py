@@ -23,6 +23,7 @@ def a_row(method: str = "s2e", noise: str = "pair:0.45", **changes: Any) -> dict
         "seeds": 5,
         "diverged": 0,
         "last_10_epochs": figure(0.84468, 0.00312),
+        "chosen_epoch": figure(0.88, 0.004),
         "best_epoch": figure(0.9, 0.0105),
         "label_precision": figure(0.75, 0.125),
         **changes,
@@ -69,8 +70,9 @@ def caption(lines: list[str]) -> list[str]:
 def test_a_row_holds_means_and_deviations_in_percent() -> None:
     (lines,) = printed(a_result(a_row("coteaching+"), a_row("s2e:jocor")))
     assert lines[0].strip() == "pair noise, 45%"
-    assert cells(lines[2]) == ["method", "test accuracy, last 10 epochs", "best epoch", "label precision"]
-    figures = ["84.47 ± 0.31", "90.00 ± 1.05", "75.00 ± 12.50"]
+    head = ["method", "test accuracy, last 10 epochs", "epoch chosen on validation", "best epoch", "label precision"]
+    assert cells(lines[2]) == head
+    figures = ["84.47 ± 0.31", "88.00 ± 0.40", "90.00 ± 1.05", "75.00 ± 12.50"]
     assert body(lines) == [["Co-teaching+", *figures], ["S2E (JoCoR)", *figures]]
 
 
@@ -82,15 +84,10 @@ def test_every_noise_setting_has_its_table_with_its_methods_in_their_order() -> 
 
 
 @pytest.mark.parametrize(
-    ("validation", "name"),
-    [
-        ("clean", "accuracy on clean validation data"),
-        ("noisy", "agreement with noisy validation labels"),
-        ("relabelled", "agreement with relabelled validation labels"),
-    ],
+    ("part", "name"), [("test", "test accuracy"), ("held-out", "agreement with noisy labels of held-out samples")]
 )
-def test_header_names_the_validation_part(validation: str, name: str) -> None:
-    (lines,) = printed(a_result(a_row(), evaluated_on="valid", validation=validation))
+def test_header_names_the_evaluated_part(part: str, name: str) -> None:
+    (lines,) = printed(a_result(a_row(), evaluated_on=part, validation="noisy"))
     assert cells(lines[2])[1] == f"{name}, last 10 epochs"
 
 
@@ -100,22 +97,22 @@ def test_a_short_training_has_fewer_last_epochs() -> None:
 
 
 def test_a_single_seed_has_no_deviation() -> None:
-    single = a_row(seeds=1, last_10_epochs=figure(0.5), best_epoch=figure(0.625), label_precision=figure(0.0))
-    (lines,) = printed(a_result(single))
-    assert body(lines) == [["S2E", "50.00", "62.50", "0.00"]]
+    single = {"last_10_epochs": 0.5, "chosen_epoch": 0.6, "best_epoch": 0.625, "label_precision": 0.0}
+    (lines,) = printed(a_result(a_row(seeds=1, **{name: figure(mean) for name, mean in single.items()})))
+    assert body(lines) == [["S2E", "50.00", "60.00", "62.50", "0.00"]]
     assert caption(lines)[0] == "in percent, one seed"
 
 
 def test_unknown_values_are_shown_as_unknown() -> None:
     (lines,) = printed(a_result(a_row(label_precision=figure(None)), noise_rates={"pair:0.45": None}))
-    assert body(lines)[0][3] == "unknown"
+    assert body(lines)[0][4] == "unknown"
     assert caption(lines)[1] == "share of wrong labels unknown"
 
 
 def test_unknown_accuracies_are_accepted() -> None:
     unknown = a_row("standard", last_10_epochs=figure(None), best_epoch=figure(None))
     (lines,) = printed(a_result(unknown))
-    assert body(lines)[0][1:3] == ["unknown", "unknown"]
+    assert body(lines)[0][1::2] == ["unknown", "unknown"]
     (lines,) = printed(a_result(unknown, a_row()))
     assert [row[1] for row in body(lines)] == ["unknown", "84.47 ± 0.31"]
 
@@ -181,9 +178,23 @@ def test_no_rows_make_no_table() -> None:
     assert comparison_tables(a_result()) == []
 
 
-@pytest.mark.parametrize("evaluated_on", ["test", "valid"])
+def test_a_table_where_no_epoch_can_be_chosen_has_no_column_for_it() -> None:
+    rows = [a_row(chosen_epoch=figure(None)), a_row("reweight", chosen_epoch=figure(None))]
+    (lines,) = printed(a_result(*rows))
+    assert cells(lines[2])[2] == "best epoch"
+    (lines,) = printed(a_result(a_row(), rows[1]))
+    assert [row[2] for row in body(lines)] == ["88.00 ± 0.40", "unknown"]
+
+
+@pytest.mark.parametrize("evaluated_on", ["test", "held-out"])
 def test_a_table_fits_80_columns_without_breaking_a_figure(evaluated_on: str) -> None:
-    wide = {"last_10_epochs": figure(0.5, 0.7071), "best_epoch": figure(1.0, 0.1), "label_precision": figure(1.0, 0.1)}
+    chosen = figure(0.5, 0.0707) if evaluated_on == "test" else figure(None)
+    wide = {
+        "last_10_epochs": figure(0.5, 0.0707),
+        "chosen_epoch": chosen,
+        "best_epoch": figure(0.9, 0.01),
+        "label_precision": figure(0.9, 0.01),
+    }
     methods = ["standard", "f-correction", "coteaching+", "s2e:coteaching+"]
     left = [
         {"method": "reweight", "reason": "it needs clean validation data and there are none in this comparison, " * 2}
@@ -194,4 +205,5 @@ def test_a_table_fits_80_columns_without_breaking_a_figure(evaluated_on: str) ->
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
     figures = [row[1:] for row in body(lines) if row[1]]
-    assert figures == [["50.00 ± 70.71", "100.00 ± 10.00", "100.00 ± 10.00"]] * 4
+    own = ["50.00 ± 7.07"] * (2 if evaluated_on == "test" else 1)
+    assert figures == [[*own, "90.00 ± 1.00", "90.00 ± 1.00"]] * 4

@@ -37,6 +37,7 @@ from listeners import Log
 from s2e.data.preparing import prepare
 from s2e.data.samples import LabelledData
 from s2e.engine.task import Task
+from s2e.errors import InvalidInput
 from s2e.methods import METHODS, Batch, Objective, Reweight, Standard
 from s2e.networks.factories import reference_network
 from s2e.runs.directory import CONFIG, Run
@@ -302,17 +303,47 @@ def test_validation_file_provides_clean_samples(own: str, tmp_path: Path) -> Non
     file = str(tmp_path / "trusted.npz")
     run = compared(options(own, "reweight", noises=("none",), validation=file), tmp_path / "run")
     assert result(run)["validation"] == "clean"
-    made = prepared(own, "none", 1, validation=file)
+    made = comparison._with_unseen_part(prepared(own, "none", 1, validation=file), 0)
     one = outcomes(run)["none", "reweight", 1]
-    assert_outcome(one, train_alone(made, "reweight", 1, [1.0] * EPOCHS), evaluated_on="valid")
+    assert_outcome(one, train_alone(made, "reweight", 1, [1.0] * EPOCHS))
 
 
-def test_without_a_test_part_validation_is_evaluated(tmp_path: Path) -> None:
-    run = compared(options(save(tmp_path / "x.npz", x_test=None, y_test=None), "standard"), tmp_path / "run")
-    assert result(run)["evaluated_on"] == "valid"
-    assert result(run)["samples"].keys() == {"train", "valid"}
-    for one in outcomes(run).values():
-        np.testing.assert_array_equal(one.accuracy, one.valid_accuracy)
+def test_without_a_test_part_half_of_clean_validation_is_the_test_part(tmp_path: Path) -> None:
+    data, log = save(tmp_path / "x.npz", x_test=None, y_test=None), Log()
+    given = options(data, "standard", "reweight", "s2e")
+    run = compared(given, tmp_path / "run", log)
+    found = result(run)
+    assert found["evaluated_on"] == "test"
+    held = prepared(data, given.noises[0], 0).splits.valid
+    assert found["samples"]["valid"] + found["samples"]["test"] == len(held)
+    assert abs(found["samples"]["valid"] - found["samples"]["test"]) <= held.classes
+    (note,) = [note for note in log.notes if note.startswith("no test part")]
+    assert note.endswith(f"{found['samples']['test']} samples that none of them uses")
+    made = comparison._with_unseen_part(prepared(data, given.noises[0], 1), given.seed)
+    assert made.splits.test is not None
+    assert not set(made.splits.test.rows) & {*made.splits.valid.rows, *made.splits.train.rows}
+    assert_outcome(outcomes(run)[given.noises[0], "reweight", 1], train_alone(made, "reweight", 1, [1.0] * EPOCHS))
+
+
+def test_without_a_test_part_and_clean_labels_the_evaluated_part_is_noisy_and_named_so(
+    own: str, tmp_path: Path
+) -> None:
+    log = Log()
+    run = compared(options(own, "standard", "s2e", noises=("none",)), tmp_path / "run", log)
+    found = result(run)
+    assert found["evaluated_on"] == "held-out"
+    assert found["samples"].keys() == {"train", "valid", "held-out"}
+    assert all(one.evaluated_on == "held-out" for one in outcomes(run).values())
+    assert any(note.endswith("none of them uses, with their noisy labels") for note in log.notes)
+    assert all(row["chosen_epoch"]["mean"] is not None for row in found["summary"])
+
+
+def test_too_few_samples_to_evaluate_are_refused(own: str) -> None:
+    made = prepared(own, "none", 0)
+    first = [int(np.flatnonzero(made.splits.valid.labels == label)[0]) for label in np.unique(made.splits.valid.labels)]
+    few = replace(made, splits=replace(made.splits, valid=made.splits.valid.take(np.array(first))))
+    with pytest.raises(InvalidInput, match="a comparison needs a test part, or at least two validation samples"):
+        comparison._with_unseen_part(few, 0)
 
 
 # ------------------------------------------------------------------------------------------------ noise rates

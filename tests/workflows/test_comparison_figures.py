@@ -114,9 +114,9 @@ def test_the_accuracy_figure_names_the_evaluated_part(monkeypatch: pytest.Monkey
     labels = []
     monkeypatch.setattr("s2e.workflows.comparison_figures.draw_bands", lambda _, y_label: labels.append(y_label))
     monkeypatch.setattr("s2e.workflows.comparison_figures.render", lambda *_: b"")
-    for part in ("test", "valid"):
+    for part in ("test", "held-out"):
         figure_files(small_comparison(evaluated_on=part))
-    assert labels == ["test accuracy", "label precision", "validation accuracy", "label precision"]
+    assert labels == ["test accuracy", "label precision", "agreement with noisy held-out labels", "label precision"]
 
 
 def test_one_epoch_and_diverged_trainings_can_be_drawn() -> None:

@@ -62,6 +62,31 @@ def test_best_is_the_first_epoch_with_the_best_known_accuracy(diverged: bool) ->
     assert (type(made.best), type(made.best_epoch)) == (float, int)
 
 
+def test_chosen_is_the_accuracy_at_the_first_epoch_that_is_best_on_validation() -> None:
+    valid = np.array([NAN, 0.4, 0.9, 0.9, 0.1])
+    made = outcome(accuracy=np.array([0.9, 0.1, 0.5, 0.7, 0.8]), valid_accuracy=valid)
+    assert (made.chosen, made.chosen_epoch) == (0.5, 2)
+    assert (type(made.chosen), type(made.chosen_epoch)) == (float, int)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "reweight"},  # trains on these samples
+        {"evaluated_on": "valid"},  # the accuracy of an epoch chosen on the same samples is too high
+        {"valid_accuracy": np.full(14, NAN)},
+    ],
+    ids=str,
+)
+def test_no_epoch_is_chosen_where_validation_says_nothing(changes: dict[str, Any]) -> None:
+    made = outcome(**changes)
+    assert made.chosen_epoch is None
+    assert math.isnan(made.chosen)
+    (row,) = result_rows([made])
+    assert row["chosen_epoch"] is row["at_chosen_epoch"] is None
+    assert summarise([made])[0]["chosen_epoch"] == {"mean": None, "std": None}
+
+
 def test_last_precision_is_the_mean_over_the_known_of_the_last_ten_epochs() -> None:
     precision = np.arange(14) / 14
     assert outcome(label_precision=precision).last_precision == pytest.approx(sum(range(4, 14)) / 140)
@@ -106,6 +131,7 @@ def test_summary_has_means_and_standard_deviations_over_the_seeds() -> None:
         own = [one for one in made if (one.noise, one.method) == (row["noise"], row["method"])]
         for key, values in (
             ("last_10_epochs", [one.last for one in own]),
+            ("chosen_epoch", [one.chosen for one in own]),
             ("best_epoch", [one.best for one in own]),
             ("label_precision", [one.last_precision for one in own if not math.isnan(one.last_precision)]),
         ):
@@ -151,6 +177,8 @@ def test_each_training_has_one_result_row() -> None:
         "seed": 0,
         "evaluated_on": "test",
         "last_10_epochs": made[0].last,
+        "chosen_epoch": made[0].chosen,
+        "at_chosen_epoch": made[0].chosen_epoch,
         "best_epoch": made[0].best,
         "at_epoch": made[0].best_epoch,
         "label_precision": made[0].last_precision,

@@ -8,12 +8,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from s2e.engine import LAST_EPOCHS
+from s2e.engine import LAST_EPOCHS, VALIDATION
 from s2e.errors import class_title, counted
 from s2e.plots import display_name, noise_title
+from s2e.workflows import HELD_OUT, TEST
 
-FIGURE_WIDTH = len("100.00 ± 10.00")
-"""A number and its deviation are never broken into two lines."""
+FIGURE_WIDTH = len("97.83 ± 0.06")
+"""Width of a column of means; wider numbers with their deviations may take two lines."""
 
 
 def run_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -75,22 +76,21 @@ def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
 
 def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapping[str, Any]], caption: str) -> Table:
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")  # Text: brackets are no markup
-    table.add_column("method")
-    table.add_column(_accuracy_header(result, result["evaluated_on"]), justify="right", min_width=FIGURE_WIDTH)
-    table.add_column("best epoch", justify="right", min_width=FIGURE_WIDTH)
-    table.add_column("label precision", justify="right", min_width=FIGURE_WIDTH)
+    columns = {_accuracy_header(result, result["evaluated_on"]): f"last_{LAST_EPOCHS}_epochs"}
+    if any(row["chosen_epoch"]["mean"] is not None for row in rows):
+        columns["epoch chosen on validation"] = "chosen_epoch"
+    columns |= {"best epoch": "best_epoch", "label precision": "label_precision"}
+    table.add_column("method", overflow="fold")
+    for header in columns:
+        table.add_column(header, justify="right", min_width=FIGURE_WIDTH)
     accuracies = [row[f"last_{LAST_EPOCHS}_epochs"] for row in rows]
     best = max((accuracy["mean"] for accuracy in accuracies if accuracy["mean"] is not None), default=None)
     for row, accuracy in zip(rows, accuracies, strict=True):
         name = display_name(row["method"])
         if row["diverged"]:
             name += f" ({row['diverged']} of {row['seeds']} diverged)"
-        table.add_row(
-            Text(name),
-            Text(mean_and_std(accuracy), style="bold" if accuracy["mean"] == best else ""),
-            mean_and_std(row["best_epoch"]),
-            mean_and_std(row["label_precision"]),
-        )
+        last, *others = (mean_and_std(row[key]) for key in columns.values())
+        table.add_row(Text(name), Text(last, style="bold" if accuracy["mean"] == best else ""), *others)
     return table
 
 
@@ -132,7 +132,11 @@ def _accuracy_header(result: Mapping[str, Any], part: str) -> str:
     score, labels = str(result.get("score", "accuracy")).replace("-", " "), result["validation"]
     clean = f"{score} on clean validation data"
     agreement = f"agreement with {labels} validation labels" if score == "accuracy" else f"{score} on {labels} labels"
-    named = {"test": f"test {score}", "valid": clean if labels == "clean" else agreement}[part]
+    named = {
+        TEST: f"test {score}",
+        HELD_OUT: "agreement with noisy labels of held-out samples",
+        VALIDATION: clean if labels == "clean" else agreement,
+    }[part]
     return f"{named}, last {min(LAST_EPOCHS, result['epochs'])} epochs"
 
 

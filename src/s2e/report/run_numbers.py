@@ -126,7 +126,7 @@ class RunNumbers:
         name: name of the directory.
         command: command that made the run.
         config: contents of `config.json`.
-        evaluated_on: the split that its accuracies refer to, "test" or "valid".
+        evaluated_on: the part that its accuracies refer to, "test", "held-out" or "valid".
         validation: "clean", "noisy" or "relabelled"; "" if unknown yet.
         samples: number of samples in each split.
         settings: one for each noise setting.

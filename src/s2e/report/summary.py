@@ -107,7 +107,11 @@ def _has(run: RunNumbers) -> str:
 
 
 def _of_labels(run: RunNumbers) -> str:
-    return " of the validation labels" if _agreement_only(run) else ""
+    return f" of the {_part(run)} labels" if _agreement_only(run) else ""
+
+
+def _part(run: RunNumbers) -> str:
+    return "held-out" if run.evaluated_on == "held-out" else "validation"
 
 
 def _label_quality(run: RunNumbers) -> str:
@@ -118,7 +122,7 @@ def _label_quality(run: RunNumbers) -> str:
         return " The validation labels are trusted."
     if run.validation == "relabelled":
         return " The validation labels were relabelled before the search and may still be wrong."
-    return " The validation labels are as noisy as the training labels."
+    return f" The {_part(run)} labels are as noisy as the training labels."
 
 
 def _compared_with(scores: Sequence[Score], setting: Setting, best: Score | None = None) -> str:

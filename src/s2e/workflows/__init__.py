@@ -4,9 +4,8 @@ from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.defaults import sized
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.loaded_run import LoadedRun, RunClassifier, RunInputs, load
-from s2e.workflows.outcomes import Outcome, result_rows, summarise
+from s2e.workflows.outcomes import HELD_OUT, TEST, Outcome, result_rows, summarise
 from s2e.workflows.pipeline import (
-    TEST,
     PipelineResult,
     build_task,
     check_choices,
@@ -26,6 +25,7 @@ from s2e.workflows.time_budget import ARGUMENTS, SearchTime, population_times
 
 __all__ = [
     "ARGUMENTS",
+    "HELD_OUT",
     "SILENT",
     "TEST",
     "CallbackListener",

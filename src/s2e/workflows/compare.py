@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2e import schedules
-from s2e.data import LabelledData, Prepared, check_preparation, corrupt_and_split, fingerprint, load_source
+from s2e.data import LabelledData, Prepared, check_preparation, corrupt_and_split, fingerprint, hold_out, load_source
 from s2e.engine import VALIDATION, Member, Task, Trained, stages_needed, train_in_two_stages
+from s2e.errors import InvalidInput, counted
 from s2e.methods import Need, Standard
 from s2e.runs import Run, RunLocation, Session, csv_text
 from s2e.seeds import derive
@@ -34,8 +36,8 @@ from s2e.workflows.comparison_figures import figure_files
 from s2e.workflows.defaults import longest, sized
 from s2e.workflows.entrants import Entrant, Setting, check_entrant_names, entrants_for
 from s2e.workflows.finished import FinishedTrainings
-from s2e.workflows.outcomes import Outcome, curve_rows, result_rows, summarise
-from s2e.workflows.pipeline import TEST, check_choices, find_schedules, prepared_task, schedule_content
+from s2e.workflows.outcomes import HELD_OUT, TEST, Outcome, curve_rows, result_rows, summarise
+from s2e.workflows.pipeline import check_choices, find_schedules, prepared_task, schedule_content
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import network_name, write_columns
 from s2e.workflows.status import Status
@@ -95,6 +97,8 @@ def compare(
     }
     with session.start(about, replace(options, search=search_spec)) as run:
         write_columns(run, settings[0].prepared, listener)
+        if (line := _evaluation_note(settings[0].prepared)) is not None:
+            listener.note(line)
         finished = FinishedTrainings.of(run)
         fixed = [entrant for entrant in entrants if not entrant.searched]
         if listener is not SILENT and (line := _expected_time(groups, entrants, plan, options, finished)) is not None:
@@ -108,7 +112,7 @@ def compare(
         result = {
             "status": Status.of(stopped=False, diverged=any(one.diverged for one in outcomes)).value,
             "summary": summarise(outcomes),
-            "evaluated_on": _evaluated_on(groups[0].task),
+            "evaluated_on": _evaluated_on(settings[0].prepared),
             "validation": settings[0].prepared.validation,
             "epochs": training.epochs,
             "seeds": options.seeds,
@@ -132,13 +136,44 @@ def _settings(options: CompareOptions, location: RunLocation) -> list[Setting]:
     """Draw every noise setting once for each seed."""
     spec, root = options.dataset, location.root
     source = load_source(spec, root)
-    return [
-        Setting(
-            noise, draw, replace(corrupt_and_split(source, spec, noise, options.seed, root, draw=draw), source=source)
-        )
-        for noise in options.noises
-        for draw in range(options.seeds)
-    ]
+    settings = []
+    for noise, draw in product(options.noises, range(options.seeds)):
+        prepared = replace(corrupt_and_split(source, spec, noise, options.seed, root, draw=draw), source=source)
+        settings.append(Setting(noise, draw, _with_unseen_part(prepared, options.seed)))
+    return settings
+
+
+def _with_unseen_part(prepared: Prepared, seed: int) -> Prepared:
+    """Return the data with a part that no method uses: without a test part, half of the validation part.
+
+    Reweight trains on the validation part, and schedules are selected by it.
+    """
+    splits = prepared.splits
+    if splits.test is not None:
+        return prepared
+    try:
+        valid, unseen = hold_out(splits.valid, 0.5, np.random.default_rng(derive(seed, "unseen")))
+    except InvalidInput as problem:
+        raise InvalidInput(
+            "a comparison needs a test part, or at least two validation samples of one class, of which it evaluates "
+            f"one, but got {counted(len(splits.valid), 'validation sample')}; hold out more with --validation-share."
+        ) from problem
+    return replace(prepared, splits=replace(splits, valid=valid, test=unseen))
+
+
+def _evaluated_on(prepared: Prepared) -> str:
+    """Return the name of the part that methods are evaluated on."""
+    has_test = prepared.source is not None and prepared.source.test is not None
+    return TEST if has_test or prepared.validation == "clean" else HELD_OUT
+
+
+def _evaluation_note(prepared: Prepared) -> str | None:
+    """Return a line about the samples that are evaluated where the data have no test part."""
+    unseen = prepared.splits.test
+    if unseen is None or (prepared.source is not None and prepared.source.test is not None):
+        return None
+    labels = ", with their noisy labels" if _evaluated_on(prepared) == HELD_OUT else ""
+    return f"no test part: methods are evaluated on {counted(len(unseen), 'sample')} that none of them uses{labels}"
 
 
 def _groups(
@@ -157,7 +192,7 @@ def _task(options: CompareOptions, training: SizedTrainingSpec, prepared: Prepar
     """Return the task that the members of a group share; every entrant has its own method."""
     task = prepared_task(prepared, training, Standard.name, seed=options.seed, location=location, order="comparison")
     test = prepared.splits.test
-    return task if test is None else replace(task, evaluate={**task.evaluate, TEST: test})
+    return task if test is None else replace(task, evaluate={**task.evaluate, _evaluated_on(prepared): test})
 
 
 def _plan(
@@ -212,7 +247,7 @@ def _train(
 
     def store(indices: list[int], trained: Trained) -> None:
         own = [entries[index] for index in indices]
-        finished.add(list(_outcomes(group.task, own, [members[index] for index in indices], trained)), {})
+        finished.add(list(_outcomes(own, [members[index] for index in indices], trained)), {})
 
     def store_matrices(matrices: dict[int, NDArray[np.float64]]) -> None:
         named = {}
@@ -224,7 +259,7 @@ def _train(
     trained, as_trained = train_in_two_stages(
         group.task, members, on_epoch=listener.epoch, on_first_stage=store, on_estimates=store_matrices
     )
-    finished.add(list(_outcomes(group.task, entries, as_trained, trained)), {})
+    finished.add(list(_outcomes(entries, as_trained, trained)), {})
 
 
 def _expected_time(
@@ -301,7 +336,7 @@ def _search(
 
 
 def _outcomes(
-    task: Task, entries: Sequence[tuple[Setting, Entrant]], members: Sequence[Member], trained: Trained
+    entries: Sequence[tuple[Setting, Entrant]], members: Sequence[Member], trained: Trained
 ) -> Iterator[Outcome]:
     for index, ((setting, entrant), member) in enumerate(zip(entries, members, strict=True)):
         yield Outcome.of(
@@ -310,7 +345,7 @@ def _outcomes(
             noise=setting.noise,
             method=entrant.name,
             seed=setting.draw,
-            evaluated_on=_evaluated_on(task),
+            evaluated_on=_evaluated_on(setting.prepared),
             keep_rates=member.schedule if Need.SCHEDULE in entrant.method.needs else None,
         )
 
@@ -331,11 +366,7 @@ def _write(
         run.write_json(f"schedule-{name}-{setting}.json".replace(":", "-").replace("/", "-"), schedule_content(best))
 
 
-def _evaluated_on(task: Task) -> str:
-    return TEST if TEST in task.evaluate else VALIDATION
-
-
 def _parts(prepared: Prepared) -> dict[str, LabelledData]:
     splits = prepared.splits
-    parts = {"train": splits.train, "valid": splits.valid, "test": splits.test}
+    parts = {"train": splits.train, "valid": splits.valid, _evaluated_on(prepared): splits.test}
     return {name: part for name, part in parts.items() if part is not None}

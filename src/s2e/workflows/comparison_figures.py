@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from s2e.plots import Band, KeepRateCurve, draw_bands, draw_keep_rates, render
-from s2e.workflows.outcomes import Outcome, grouped
+from s2e.workflows.outcomes import HELD_OUT, Outcome, grouped
 
 _EQUAL = 1e-9
 """Keep rates that differ by less are equal: means of the same rates over 3 and over 5 seeds round differently."""
@@ -63,7 +63,7 @@ def figure_files(outcomes: Sequence[Outcome]) -> dict[str, bytes]:
     figures = {}
     evaluated_on = {outcome.evaluated_on for outcome in outcomes}
     if accuracy := bands(outcomes, "accuracy"):
-        label = "test accuracy" if evaluated_on == {"test"} else "validation accuracy"
+        label = "agreement with noisy held-out labels" if evaluated_on == {HELD_OUT} else "test accuracy"
         figures["accuracy"] = draw_bands(accuracy, y_label=label)
     if precision := bands(outcomes, "label_precision"):
         figures["label_precision"] = draw_bands(precision, y_label="label precision")

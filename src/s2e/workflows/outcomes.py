@@ -15,8 +15,14 @@ from numpy.typing import NDArray
 
 from s2e.engine import LAST_EPOCHS, VALIDATION, Curves
 from s2e.errors import InvalidInput
+from s2e.methods import METHODS, Need
 
 Floats = NDArray[np.float64]
+
+TEST = "test"
+"""Name of the part that trainings are evaluated on."""
+HELD_OUT = "held-out"
+"""Its name where its labels are as noisy as those of the training part."""
 
 _TEXTS = ("noise", "method", "evaluated_on")
 _CURVES = ("accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss")
@@ -30,7 +36,8 @@ class Outcome:
         noise: the noise setting as given, e.g. `pair:0.45`.
         method: name on the command line, e.g. `coteaching+` or `s2e`.
         seed: index of the seed.
-        evaluated_on: part of the data that `accuracy` is measured on, `test` or `valid`.
+        evaluated_on: part of the data that `accuracy` is measured on, `test` or `held-out`, or `valid` of a single
+            training.
         accuracy: (T,) accuracy on that part after every epoch.
         valid_accuracy: (T,) accuracy on the validation part.
         train_accuracy: (T,) accuracy on the given (noisy) training labels.
@@ -99,6 +106,24 @@ class Outcome:
         return int(np.where(np.isnan(self.accuracy), -np.inf, self.accuracy).argmax())
 
     @property
+    def chosen_epoch(self) -> int | None:
+        """Return the first epoch with the best accuracy on the validation part, where a user would have stopped.
+
+        None if that says nothing: for a method that trains on the validation part, without another part to evaluate
+        on, or if no accuracy is known.
+        """
+        method = METHODS.get(self.method)
+        trains_on_it = method is not None and Need.CLEAN_SAMPLES in method.needs
+        if trains_on_it or self.evaluated_on == VALIDATION or np.isnan(self.valid_accuracy).all():
+            return None
+        return int(np.nanargmax(self.valid_accuracy))
+
+    @property
+    def chosen(self) -> float:
+        """Return the accuracy of the epoch chosen on the validation part; NaN if none can be chosen."""
+        return math.nan if self.chosen_epoch is None else float(self.accuracy[self.chosen_epoch])
+
+    @property
     def last_precision(self) -> float:
         """Return the mean label precision over the last epochs, without unknown ones; NaN if all are unknown."""
         return _known_mean(self.label_precision[-LAST_EPOCHS:])
@@ -108,8 +133,8 @@ def summarise(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     """Return means and standard deviations over the seeds of each noise setting and method.
 
     Rows are in order of first appearance and ready for JSON: `noise`, `method`, `seeds` and `diverged` (counts), and
-    `last_10_epochs`, `best_epoch` and `label_precision` as `{"mean": …, "std": …}`. Unknown values are None, and so is
-    the standard deviation of a single value.
+    `last_10_epochs`, `chosen_epoch`, `best_epoch` and `label_precision` as `{"mean": …, "std": …}`. Unknown values are
+    None, and so is the standard deviation of a single value.
     """
     last = f"last_{LAST_EPOCHS}_epochs"
     return [
@@ -119,6 +144,7 @@ def summarise(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
             "seeds": len(group),
             "diverged": sum(outcome.diverged for outcome in group),
             last: _mean_and_std(outcome.last for outcome in group),
+            "chosen_epoch": _mean_and_std(outcome.chosen for outcome in group),
             "best_epoch": _mean_and_std(outcome.best for outcome in group),
             "label_precision": _mean_and_std(outcome.last_precision for outcome in group),
         }
@@ -160,6 +186,8 @@ def result_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
             "seed": outcome.seed,
             "evaluated_on": outcome.evaluated_on,
             f"last_{LAST_EPOCHS}_epochs": outcome.last,
+            "chosen_epoch": None if outcome.chosen_epoch is None else outcome.chosen,
+            "at_chosen_epoch": outcome.chosen_epoch,
             "best_epoch": outcome.best,
             "at_epoch": outcome.best_epoch,
             "label_precision": None if math.isnan(outcome.last_precision) else outcome.last_precision,
@@ -247,6 +275,9 @@ def _checked_columns(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
             )
         if kind == "f" and name != "loss" and not (np.isnan(array) | ((array >= 0) & (array <= 1))).all():
             raise InvalidInput(f"`{name}` must lie in 0..1, but does not.")
-    if (stored["seed"] < 0).any() or not np.isin(stored["evaluated_on"], ("test", "valid")).all():
-        raise InvalidInput("`seed` must not be negative and `evaluated_on` must be test or valid, but some are not.")
+    if (stored["seed"] < 0).any() or not np.isin(stored["evaluated_on"], (TEST, HELD_OUT, VALIDATION)).all():
+        raise InvalidInput(
+            f"`seed` must not be negative and `evaluated_on` must be {TEST}, {HELD_OUT} or {VALIDATION}, but some are "
+            "not."
+        )
     return {name: stored[name] for name in kinds}

@@ -84,11 +84,9 @@ from s2e.studies import (
     search_schedules,
 )
 from s2e.workflows.defaults import longest
+from s2e.workflows.outcomes import TEST
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.time_budget import Advice, SearchTime, population_times
-
-TEST = "test"
-"""Name under which a final training evaluates the test part."""
 
 RELABELLED = "validation.npz"
 """File of a run with the validation labels that schedules are compared on, where the given ones are noisy."""

@@ -19,7 +19,8 @@ from s2e.networks import default_network, statistics_of
 from s2e.runs import Run, csv_text, write_classifier
 from s2e.specs import AUTO, DataSpec
 from s2e.workflows.column_table import COLUMNS, columns_content, columns_of, columns_text
-from s2e.workflows.pipeline import SCHEDULE, TEST, PipelineResult
+from s2e.workflows.outcomes import TEST
+from s2e.workflows.pipeline import SCHEDULE, PipelineResult
 from s2e.workflows.progress import ProgressListener
 from s2e.workflows.status import Status
 from s2e.workflows.voting import VotingClassifier, write_models
