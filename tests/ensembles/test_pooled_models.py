@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -34,14 +36,31 @@ def no_vote() -> np.ndarray:
 
 def test_a_held_out_sample_does_not_see_its_own_label() -> None:
     samples, labels = np.arange(12.0)[:, None], np.arange(12) % 2
-    found = cross_fitted(KNeighborsClassifier(1), samples, labels, np.arange(12), 2)  # the nearest other sample
-    assert found is not None
+    with ThreadPoolExecutor(2) as threads:
+        found = cross_fitted(KNeighborsClassifier(1), samples, labels, np.arange(12), 2, threads)()
+    assert found is not None  # each is predicted as the nearest other sample
     np.testing.assert_array_equal(found.argmax(axis=1), 1 - labels)
 
 
 def test_a_fold_that_leaves_one_class_has_no_predictions() -> None:
     labels = np.array([0, 0, 0, 1])
-    assert cross_fitted(LogisticRegression(), np.eye(4), labels, np.array([0, 0, 1, 1]), 2) is None
+    with ThreadPoolExecutor(2) as threads:
+        assert cross_fitted(LogisticRegression(), np.eye(4), labels, np.array([0, 0, 1, 1]), 2, threads)() is None
+
+
+def test_the_pool_does_not_depend_on_the_number_of_threads() -> None:
+    data = blobs()
+    networks = np.full((len(data), data.classes), 1 / data.classes)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(votes_and_pool(data.inputs, data.labels, networks, 0))
+    finally:
+        torch.set_num_threads(before)
+    (votes, probabilities), (other_votes, other) = found
+    assert votes == other_votes
+    np.testing.assert_array_equal(probabilities, other)
 
 
 def test_certain_labels_give_the_model_of_these_labels() -> None:
