@@ -7,15 +7,17 @@ import math
 import numpy as np
 import optuna
 
-from s2e.samplers import CurveModel, complete_trials, landmarks
+from s2e.samplers import CurveModel, complete_trials, landmarks, neighbours
 from s2e.schedules import Space
 from s2e.studies.selection import MIN_TRIALS_TO_MODEL
 from s2e.studies.trials import point_of
 
-CURVES = 512
-"""Schedules drawn from the space among which a better one is looked for."""
+CANDIDATES = 512
+"""Schedules of each kind among which a better one is looked for: uniform draws, and neighbours of the best."""
+BEST_POINTS, MOVED_SHARE = 2, 0.2
+"""Best points whose neighbours are candidates, and the expected share of the coordinates in which they differ."""
 
-SHARE_OF_ERROR = 0.5
+SHARE_OF_ERROR = 0.3
 """Improvements below this share of the standard error of a validation accuracy are not worth a generation."""
 
 
@@ -29,15 +31,19 @@ def is_long_enough(
         space: the family of schedules.
         epochs: T, epochs of every training.
         samples: number of validation samples.
-        generator: draws the schedules.
+        generator: draws the candidates.
     """
     trials = complete_trials(study)
     if len(trials) < MIN_TRIALS_TO_MODEL:
         return False
     points = np.stack([point_of(trial, space) for trial in trials])  # (n, D)
     errors = np.array([float(trial.values[0]) for trial in trials])
-    model = CurveModel(space.decode(points, epochs, at=landmarks(epochs)), errors)
-    drawn = space.decode(generator.random((CURVES, points.shape[1])), epochs, at=landmarks(epochs))
+    curves = space.decode(points, epochs, at=landmarks(epochs))
+    model = CurveModel(curves, errors)
+    best_points = points[np.argsort(model.mean(curves))[:BEST_POINTS]]
+    near_best = neighbours(best_points, CANDIDATES, generator, share=MOVED_SHARE)
+    candidates = np.concatenate([generator.random((CANDIDATES, points.shape[1])), near_best])
+    expected = model.expected_improvement(space.decode(candidates, epochs, at=landmarks(epochs)))
     best = float(np.clip(errors.min(), 1 / samples, 1 - 1 / samples))
     standard_error = math.sqrt(best * (1 - best) / samples)
-    return bool(model.expected_improvement(drawn).max() < SHARE_OF_ERROR * standard_error)
+    return bool(expected.max() < SHARE_OF_ERROR * standard_error)

@@ -149,12 +149,11 @@ def test_shares_have_checkpoints_of_their_own(tmp_path: Any) -> None:
     killed = on_cpus(2, checkpoints=written)
 
     def kill(progress: EpochFinished) -> None:
-        if progress.epoch == 3:
+        if progress.epoch >= 3 and len(list(tmp_path.iterdir())) == 2:  # one share may be ahead of the other
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train_population(killed, members(4), on_epoch=kill)
-    assert len(list(tmp_path.iterdir())) == 2
     again = on_cpus(2, checkpoints=written)
     assert_same(train_population(again, members(4)), train_population(replace(again, executor=None), members(4)))
 
