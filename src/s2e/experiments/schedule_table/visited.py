@@ -1,4 +1,4 @@
-"""Points that the samplers of earlier comparisons visited on real trainings: a table of them favours no one's model."""
+"""Points that all samplers of earlier comparisons visited on real trainings: not the choice of one sampler's model."""
 
 from __future__ import annotations
 
