@@ -148,8 +148,8 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
         **({"out_of_fold": ("f", records["probabilities"].shape[1:])} if "out_of_fold" in records else {}),
         **({"annotations": ("i", (records["annotations"].size // 3, 3))} if "annotations" in records else {}),
     }
-    true = records.get("clean_labels")
-    if true is not None and true.dtype.kind == "i" and true.size and true.max() >= records["probabilities"].shape[-1]:
+    true, classes = records.get("clean_labels"), (records["probabilities"].shape or (0,))[-1]
+    if true is not None and true.dtype.kind == "i" and true.size and true.max() >= classes:
         raise UnreadableData(f"{str(path)!r} is damaged: `clean_labels` must be classes, but got {true.max()}.")
     for name, (kinds, shape) in expected.items():
         if name not in records:
