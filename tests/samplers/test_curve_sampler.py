@@ -1,4 +1,4 @@
-"""The curve sampler: points far apart during start-up, then with the largest expected improvement."""
+"""The curve sampler: Co-teaching's schedules first, then points with the largest expected improvement."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from s2e.samplers import CurveSampler, sampler_spec
 from s2e.samplers.curve_model import CurveModel, _fit, _process, landmarks
 from s2e.samplers.curve_sampler import (
     BEST_POINTS,
+    FIRST_SCHEDULES,
     MOVED_SHARE,
     NEAR_CANDIDATES,
     STARTUP_CANDIDATES,
@@ -23,7 +24,7 @@ from s2e.samplers.curve_sampler import (
     neighbours,
 )
 from s2e.schedules.fixed import coteaching
-from s2e.schedules.spaces import SPACES, CoteachingSpace, S2ESpace
+from s2e.schedules.spaces import SPACES, CoteachingSpace, S2ESpace, Space
 
 EPOCHS, K, STARTUP = 200, 6, 12
 AT = landmarks(EPOCHS)
@@ -45,6 +46,11 @@ def distance(space, params):
 
 def new_study(space=SMALL, **settings):
     return optuna.create_study(sampler=CurveSampler(space, EPOCHS, startup=STARTUP), **settings)
+
+
+def spread_study(space=SMALL):
+    """A study whose start-up is spread over the space from its first trial."""
+    return optuna.create_study(sampler=CurveSampler(space, EPOCHS, startup=STARTUP, first_schedules=()))
 
 
 def ask_and_tell(study, trials, space=SMALL, value=distance):
@@ -96,9 +102,35 @@ def farthest_by_brute_force(space, trial, before):
     return best
 
 
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_search_starts_near_schedules_of_coteaching_at_all_noise_rates(space):
+    study = new_study(space)
+    for noise_rate, ramp in FIRST_SCHEDULES:
+        trial = study.ask(coordinates(space))
+        target = 1 - noise_rate * np.minimum(landmarks(EPOCHS) / (ramp * EPOCHS), 1)
+        assert np.sqrt(((curve(space, trial.params) - target) ** 2).mean()) < 0.11
+        study.tell(trial, 0.5)
+
+
+def test_space_without_new_curves_near_the_first_schedules_is_covered():
+    class Rising(Space):
+        """Curves far from those of Co-teaching, all of which are nearest to one of them."""
+
+        name = "rising"
+        names = ("low", "high")
+
+        def unclipped(self, points, t, epochs):
+            return 0.2 * points[:, :1] + 0.2 * points[:, 1:] * t / epochs
+
+    study = new_study(Rising())
+    points = np.array([as_point(Rising, study.ask(coordinates(Rising)).params) for _ in FIRST_SCHEDULES])
+    apart = np.abs(points[:, None] - points).max(axis=2) + np.eye(len(points))
+    assert apart.min() > 0.15
+
+
 @pytest.mark.parametrize("space", [SMALL, LARGE], ids=["coteaching", "s2e"])
 def test_startup_point_is_the_candidate_farthest_from_complete_and_running_trials(space):
-    study, before = new_study(space), []
+    study, before = spread_study(space), []
     for number in range(STARTUP):
         trial = study.ask(coordinates(space))
         expected = farthest_by_brute_force(space, number, before)
@@ -108,8 +140,9 @@ def test_startup_point_is_the_candidate_farthest_from_complete_and_running_trial
             study.tell(trial, distance(space, trial.params))
 
 
-def test_first_point_is_uniform():
-    studies = [optuna.create_study(sampler=CurveSampler(LARGE, EPOCHS, seed=seed)) for seed in range(40)]
+def test_first_point_is_uniform_without_first_schedules():
+    samplers = [CurveSampler(LARGE, EPOCHS, seed=seed, first_schedules=()) for seed in range(40)]
+    studies = [optuna.create_study(sampler=sampler) for sampler in samplers]
     drawn = np.array([as_point(LARGE, study.ask(coordinates(LARGE)).params) for study in studies]).ravel()  # (800,)
     assert len(np.unique(drawn)) == len(drawn)
     counts, _ = np.histogram(drawn, bins=10, range=(0, 1))
@@ -160,7 +193,7 @@ def asked_by_sampler(study, number, space=SMALL):
 
 
 def test_failed_trials_do_not_end_the_startup():
-    study = new_study()
+    study = spread_study()
     for number in range(STARTUP + 2):
         trial = study.ask(coordinates(SMALL))
         if number in (0, STARTUP + 1):
@@ -169,7 +202,7 @@ def test_failed_trials_do_not_end_the_startup():
 
 
 def test_running_trials_do_not_end_the_startup():
-    study, before = new_study(), []
+    study, before = spread_study(), []
     for number in range(STARTUP + 2):
         params = study.ask(coordinates(SMALL)).params
         if number > STARTUP:
@@ -182,7 +215,7 @@ def test_startup_covers_the_space_of_curves_better_than_uniform_draws(space):
     everywhere = curves_of(space, np.random.default_rng(0).random((2000, space.dimension)))
     between, uncovered = {"startup": [], "uniform": []}, {"startup": [], "uniform": []}
     for seed in range(6):
-        study = optuna.create_study(sampler=CurveSampler(space, EPOCHS, seed=seed))
+        study = optuna.create_study(sampler=CurveSampler(space, EPOCHS, seed=seed, first_schedules=()))
         points = {
             "startup": np.array([as_point(space, study.ask(coordinates(space)).params) for _ in range(STARTUP)]),
             "uniform": np.random.default_rng(seed).random((STARTUP, space.dimension)),

@@ -21,7 +21,7 @@ from s2e.data import LabelledData
 from s2e.engine.augmentation import draw_all
 from s2e.engine.curves import Curves
 from s2e.engine.lockstep import Lockstep, TaskCheckpoints
-from s2e.engine.memory import chunk_size, probe_batch
+from s2e.engine.memory import chunk_size, keep_freed_memory, probe_batch
 from s2e.engine.population import Population, clean_batch_size
 from s2e.engine.precision import product_precision
 from s2e.engine.process_setting import ProcessSetting
@@ -86,6 +86,8 @@ class Trainer:
         check_task(task, members)
         if task.executor is not None:
             return task.executor.train(task, members, on_epoch=on_epoch, stop=stop)
+        if task.device.type == "cpu":
+            keep_freed_memory()
         size = self._chunk_size(members)
         order = _grouped_by_method(task, members)
         chunks: list[Trained] = []

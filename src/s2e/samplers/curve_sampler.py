@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from s2e.errors import InvalidInput
 from s2e.samplers.curve_model import CurveModel, Floats, landmarks
 from s2e.samplers.study_view import check_single_objective, complete_trials, sample_uniformly
-from s2e.schedules import Space
+from s2e.schedules import Space, coteaching_curve
 
 UNIFORM_CANDIDATES, NEAR_CANDIDATES = 50, 200
 """Candidates among which the expected improvement is maximised: drawn uniformly, and near the best points.
@@ -25,27 +26,48 @@ BEST_POINTS = 2
 """Number of best points whose neighbours are candidates."""
 MOVED_SHARE = 0.2
 """Expected share of the coordinates in which a neighbour differs from its point."""
+FIRST_SCHEDULES = ((0.1, 0.05), (0.25, 0.2), (0.4, 0.05), (0.55, 0.2), (0.7, 0.05), (0.85, 0.2))
+"""Co-teaching's schedules with which a search starts: noise rate τ, and t_k as a share of the epochs.
+
+Six noise rates from low to high, with a fast and a slow fall in turn. Which of them is best tells most about the noise.
+"""
 STARTUP_CANDIDATES = 400
 """Uniform draws among which a point of the start-up is chosen."""
+APPROACHES = 10
+"""Rounds in which a point is moved towards a given curve, each among `NEAR_CANDIDATES` neighbours of the best ones."""
+NEAREST = 20
+"""Best points of a round."""
+EQUAL_CURVES = 0.02
+"""Root mean square difference of curves up to which they count as equal; a training cannot distinguish them."""
 
 
 class CurveSampler(BaseSampler):
     """Models the score as a function of the decoded curve and asks where the expected improvement is largest.
 
-    The first trial is the most typical of many draws; the next ones are draws whose curves are far from all earlier
-    ones. After the start-up, the expected improvement under a Gaussian process over the curves of all complete trials
-    is maximised over a few candidates: uniform draws, and neighbours of the points with the best predictions. Running
-    trials are assumed to score as predicted, so that the points of one generation differ. The sampler keeps no state:
-    the next point is a function of the study and the arguments.
+    The first trials are the points of the space whose curves are nearest to Co-teaching's schedules at six noise rates.
+    Where the space has no new curve near one of them, and in a longer start-up, the next trial is the draw whose curve
+    is farthest from all earlier ones. After the start-up, the expected improvement under a Gaussian process over the
+    curves of all complete trials is maximised over a few candidates: uniform draws, and neighbours of the points with
+    the best predictions. Running trials are assumed to score as predicted, so that the points of one generation differ.
+    The sampler keeps no state: the next point is a function of the study and the arguments.
 
     Args:
         space: decodes points into curves; its coordinates are the parameters of the study, floats in [0, 1].
         epochs: T, epochs of the scored trainings.
         seed: seed of the draws.
         startup: complete trials needed to fit a model.
+        first_schedules: noise rate τ and t_k as a share of the epochs of the schedules of the first trials.
     """
 
-    def __init__(self, space: Space, epochs: int, *, seed: int = 0, startup: int = 6) -> None:
+    def __init__(
+        self,
+        space: Space,
+        epochs: int,
+        *,
+        seed: int = 0,
+        startup: int = 6,
+        first_schedules: Sequence[tuple[float, float]] = FIRST_SCHEDULES,
+    ) -> None:
         if seed < 0:
             raise InvalidInput(f"`seed` must be at least 0, but got {seed}.")
         if startup < 2:
@@ -54,6 +76,7 @@ class CurveSampler(BaseSampler):
         self.epochs = epochs
         self.seed = seed
         self.startup = startup
+        self.first_schedules = tuple(first_schedules)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
         """Return every coordinate of the space."""
@@ -69,7 +92,7 @@ class CurveSampler(BaseSampler):
         running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         running = [one for one in running if self._has_point(one)]
         if len(scored) < self.startup:
-            point = self._farthest([*scored, *running], generator)
+            point = self._first_point(trial.number, [*scored, *running], generator)
         else:
             point = self._most_promising(study, scored, running, generator)
         return {name: float(u) for name, u in zip(self.space.names, point, strict=True) if name in search_space}
@@ -80,6 +103,26 @@ class CurveSampler(BaseSampler):
         """Draw a parameter that is not a coordinate of the space uniformly."""
         check_single_objective(study)
         return sample_uniformly(self.seed, study, trial, param_name, param_distribution)
+
+    def _first_point(self, number: int, before: list[FrozenTrial], generator: np.random.Generator) -> Floats:
+        """Return the point of a trial of the start-up."""
+        if number < len(self.first_schedules):
+            noise_rate, ramp = self.first_schedules[number]
+            epochs = landmarks(self.epochs)
+            target = coteaching_curve(epochs, noise_rate, max(1.0, ramp * self.epochs), 1.0)  # (F,)
+            point = self._nearest(target, generator)
+            if not before or self._squared_distance(point, before) > EQUAL_CURVES**2:
+                return point
+        return self._farthest(before, generator)
+
+    def _nearest(self, curve: Floats, generator: np.random.Generator) -> Floats:
+        """Return a point whose curve is near a given one, (F,)."""
+        points = generator.random((STARTUP_CANDIDATES, self.space.dimension))
+        for _ in range(APPROACHES):
+            nearest = points[np.argsort(_squared_distances(self._curves(points), curve[None])[:, 0])[:NEAREST]]
+            moved = neighbours(nearest, NEAR_CANDIDATES, generator, share=MOVED_SHARE)
+            points = np.concatenate([nearest, moved])
+        return np.asarray(points[_squared_distances(self._curves(points), curve[None])[:, 0].argmin()])
 
     def _farthest(self, before: list[FrozenTrial], generator: np.random.Generator) -> Floats:
         """Return the uniform draw whose curve is farthest from those of earlier trials; the most typical draw first."""
@@ -108,6 +151,11 @@ class CurveSampler(BaseSampler):
         # Where scores are mostly noise, a running curve may still have the largest expected improvement.
         is_new = _squared_distances(curves, running_curves).min(axis=1) > 0
         return np.asarray(candidates[np.where(is_new, improvement, -1.0).argmax()])
+
+    def _squared_distance(self, point: Floats, trials: list[FrozenTrial]) -> float:
+        """Return the mean squared difference of a point's curve and the nearest one of some trials."""
+        distances = _squared_distances(self._curves(point[None]), self._curves(self._points(trials)))
+        return float(distances.min()) / len(landmarks(self.epochs))
 
     def _points(self, trials: list[FrozenTrial]) -> Floats:
         return np.array([[trial.params[name] for name in self.space.names] for trial in trials])

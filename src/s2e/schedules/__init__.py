@@ -5,6 +5,7 @@ from s2e.schedules.fixed import (
     check_schedule,
     constant,
     coteaching,
+    coteaching_curve,
     keep_counts,
 )
 from s2e.schedules.parsing import parse_schedule
@@ -22,6 +23,7 @@ __all__ = [
     "check_schedule",
     "constant",
     "coteaching",
+    "coteaching_curve",
     "keep_counts",
     "parse_schedule",
     "simplex_weights",

@@ -9,13 +9,15 @@ import optuna
 
 from s2e.samplers import CurveModel, complete_trials, landmarks, neighbours
 from s2e.schedules import Space
-from s2e.studies.selection import MIN_TRIALS_TO_MODEL
 from s2e.studies.trials import point_of
 
 CANDIDATES = 512
 """Schedules of each kind among which a better one is looked for: uniform draws, and neighbours of the best."""
 BEST_POINTS, MOVED_SHARE = 2, 0.2
 """Best points whose neighbours are candidates, and the expected share of the coordinates in which they differ."""
+
+MIN_TRIALS = 18
+"""Trials before which no search ends: a model of fewer knows too little of what it has not seen."""
 
 SHARE_OF_ERROR = 0.3
 """Improvements below this share of the standard error of a validation accuracy are not worth a generation."""
@@ -27,14 +29,14 @@ def is_long_enough(
     """Return whether the largest expected improvement is small against the standard error of validation.
 
     Args:
-        study: the trials so far; without enough of them to model, the answer is no.
+        study: the trials so far; of fewer than `MIN_TRIALS`, the answer is no.
         space: the family of schedules.
         epochs: T, epochs of every training.
         samples: number of validation samples.
         generator: draws the candidates.
     """
     trials = complete_trials(study)
-    if len(trials) < MIN_TRIALS_TO_MODEL:
+    if len(trials) < MIN_TRIALS:
         return False
     points = np.stack([point_of(trial, space) for trial in trials])  # (n, D)
     errors = np.array([float(trial.values[0]) for trial in trials])
