@@ -310,7 +310,8 @@ class ClassifierSpec:
     models: bool = option(
         True,
         "Let models of scikit-learn vote beside the networks, chosen by the likelihood of the given labels; not with "
-        "--ensemble 1, --distil or --folds 0, nor where samples times inputs are more than 20 million",
+        "--ensemble 1, --distil or --folds 0, nor where samples times inputs, or samples times "
+        "classes, are more than 20 million",
     )
     score: str = option(
         "accuracy",

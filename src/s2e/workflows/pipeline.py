@@ -57,6 +57,7 @@ from s2e.ensembles import (
     distilled,
     flat,
     is_better_beyond_noise,
+    models_for,
     single_member,
     soft_trained,
     votes_and_pool,
@@ -610,6 +611,8 @@ def _pooled(
 
     Models are trained on the posterior of the label audit by the pool, and so are the networks if they vote.
     """
+    if not models_for(samples, task.train.classes):
+        return None, ensemble, records
     evidence = Evidence.from_records(records)
     networks = evidence.probabilities.mean(axis=0, dtype=np.float64)  # (N, C)
     votes, pool = votes_and_pool(samples, evidence.labels, networks, derive(plan.seed, "models"))
