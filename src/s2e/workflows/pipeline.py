@@ -189,7 +189,8 @@ def build_task(
                 f"{name!r} must hold samples of shape {shape} like the training data, but got {part.sample_shape}."
             )
     keep_all = schedules.constant(1.0, training.epochs)
-    check_task(task, [Member(keep_all, 0, training.learning_rate, transition=np.eye(classes))])
+    transition = np.eye(classes) if Need.TRANSITION in task.method.needs else None
+    check_task(task, [Member(keep_all, 0, training.learning_rate, transition=transition)])
     return task
 
 
