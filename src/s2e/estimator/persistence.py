@@ -139,7 +139,10 @@ def restore_from_run(fitted: Any, run: LoadedRun) -> None:
 
     The rows of the audit are those of the run's data, in their order; IDs are the index of `find_label_issues`.
     """
-    options, result, audited = run.config["options"], run.result, run.audited
+    result, options = Fields(run.result, run.path / "result.json"), run.config["options"]
+    methods, audited = result.rows("methods"), run.audited
+    if not methods:
+        raise result.error("methods", "a list with a row for each training", [])
     names = {"n_trials": "trials", "random_state": "seed"}
     for name in fitted.get_params(deep=False):
         option = names.get(name, name)
@@ -148,12 +151,13 @@ def restore_from_run(fitted: Any, run: LoadedRun) -> None:
     classifier = run.classifier
     fitted._encoder, fitted._classifier = classifier.inputs, classifier.voting.networks
     fitted.classes_ = classifier.classes_
-    fitted.schedule_, fitted.epochs_, fitted.batch_size_ = run.schedule, len(run.schedule), options["batch_size"]
-    fitted.validation_ = "clean" if result["validation"] == "clean" else "noisy"
-    fitted.validation_accuracy_ = result["methods"][-1][VALIDATION][f"last_{LAST_EPOCHS}_epochs"]
-    fitted.status_ = result["status"]
+    fitted.schedule_, fitted.epochs_ = run.schedule, len(run.schedule)
+    fitted.batch_size_ = Fields(options, run.path / "config.json").integer("batch_size", least=1)
+    fitted.validation_ = "clean" if result.text("validation") == "clean" else "noisy"
+    fitted.validation_accuracy_ = methods[-1].fields(VALIDATION).share(f"last_{LAST_EPOCHS}_epochs")
+    fitted.status_ = result.text("status")
     if "search" in result:
-        fitted.n_trials_, fitted.study_ = result["search"]["trials"], run.study
+        fitted.n_trials_, fitted.study_ = result.fields("search").integer("trials"), run.study
     order = np.argsort(audited.rows)
     fitted._given, fitted._index = audited.labels[order], pd.Index(np.array(audited.ids, dtype=object)[order])
     fitted._store_audit(audited.audit, order)

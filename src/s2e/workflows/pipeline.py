@@ -553,6 +553,8 @@ def search_and_train(
     relabel = relabel and validation == "noisy"
     spec = classifier or ClassifierSpec()
     kept = KeptMembers(run) if spec.ensemble > 1 else None
+    if kept is not None and kept.members:
+        kept.check(task.network)
     found, task, stopped = find_schedule_in_time(
         task,
         Search(plan, study),
