@@ -156,6 +156,9 @@ def test_damaged_results_are_refused_in_one_line(run: Run, tmp_path: Path, chang
     copied.write_text("result.json", "[1]")
     with pytest.raises(UnreadableData, match="must be an object"):
         s2e.load(copied.path).result  # noqa: B018
+    copied.write_text("config.json", "1")
+    with pytest.raises(UnreadableData, match=r"config\.json' is damaged: it must be an object with named fields"):
+        s2e.load(copied.path)
 
 
 def test_a_study_that_is_missing_or_executes_statements_is_not_opened(run: Run, tmp_path: Path) -> None:
