@@ -174,3 +174,42 @@ def test_search_with_100_000_features() -> None:
     inputs, labels = samples(N, 100_000)
     np.savez("data.npz", x_train=inputs.astype(np.float32), y_train=labels)
     assert_works_or_refused(WORKS, "data.npz", "--network", "linear", "--batch-size", "13", "--folds", "2")
+
+
+MANY = 10_000
+"""Classes, of which nearly all have one sample or two."""
+
+LARGE_BATCHES = {"network": "linear", "batch_size": 512}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("work")
+def test_search_with_10_000_classes() -> None:
+    inputs, labels = samples(MANY + 400, classes=MANY)
+    np.savez("data.npz", x_train=inputs.astype(np.float32), y_train=labels)
+    assert_works_or_refused(WORKS, "data.npz", "--network", "linear", "--batch-size", "512", "--folds", "2")
+    np.savez("new.npz", x=inputs.astype(np.float32))
+    for command_of_run in (["audit", "run"], ["report", "run"], ["predict", "run", "new.npz"]):
+        result = command(*command_of_run)
+        assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore:The number of unique classes is greater:UserWarning")
+@pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning")
+def test_estimator_with_10_000_classes(tmp_path: Path) -> None:
+    inputs, labels = samples(MANY + 400, classes=MANY)
+    classifier = s2e.S2EClassifier(**SETTINGS | LARGE_BATCHES).fit(inputs, labels)
+    probabilities = classifier.predict_proba(inputs[:9])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    classifier.save(tmp_path / "saved")
+    np.testing.assert_array_equal(s2e.S2EClassifier.load(tmp_path / "saved").predict_proba(inputs[:9]), probabilities)
+
+
+@pytest.mark.usefixtures("work")
+def test_table_with_10_000_classes_is_refused() -> None:
+    inputs, labels = samples(MANY + 400, classes=MANY)
+    pd.DataFrame(inputs, columns=list("abcd")).assign(y=[f"c{label}" for label in labels]).to_csv("data.csv")
+    assert_works_or_refused("at most 1000 classes", "data.csv", "--label", "y")

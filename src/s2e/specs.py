@@ -310,7 +310,8 @@ class ClassifierSpec:
     models: bool = option(
         True,
         "Let models of scikit-learn vote beside the networks, chosen by the likelihood of the given labels; not with "
-        "--ensemble 1, --distil or --folds 0, nor where samples times inputs are more than 20 million",
+        "--ensemble 1, --distil or --folds 0, nor where samples times inputs, or samples times "
+        "classes, are more than 20 million",
     )
     score: str = option(
         "accuracy",
@@ -748,9 +749,9 @@ def to_bytes(name: str, text: str | None) -> int | None:
 
 
 def to_count(text: str) -> int:
-    """Return an integer of at least 1; a converter for `convert_options`."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("must be an integer of at least 1")
+    """Return an integer in 1..`LARGEST_COUNT`; a converter for `convert_options`."""
+    if not text.isdecimal() or len(text) > len(str(LARGEST_COUNT)) or not 1 <= int(text) <= LARGEST_COUNT:
+        raise ValueError(f"must be an integer of at least 1 and at most {LARGEST_COUNT:,}")
     return int(text)
 
 

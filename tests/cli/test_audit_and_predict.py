@@ -173,6 +173,14 @@ def test_one_doubtful_label_is_singular() -> None:
     assert str(doubtful.caption).endswith("not audited: class 3")
 
 
+def test_of_many_classes_only_some_are_named_and_no_empty_table_is_printed() -> None:
+    row = {"id": 0, "given_label": "a", "suggested_label": "b", "confidence": 0.5, "is_label_issue": True}
+    summary = {"samples": 9, "issues": 1, "noise_rate": 0.5, "noise_rate_interval": [0.2, 0.8], "accuracy": None}
+    summary |= {"message": "", "doubtful_classes": [f"n{index}" for index in range(21)], "class_names": []}
+    (doubtful,) = audit_tables({**summary, "transition": []}, [row], 3)
+    assert str(doubtful.caption).endswith("n18, n19, …")
+
+
 def test_a_cleaned_table_has_its_columns_with_weights_and_suggestions(work: Path) -> None:
     data = blobs()
     rows = [

@@ -14,7 +14,7 @@ from s2e.engine.epoch_timing import _EpochTimer, epoch_seconds
 from s2e.engine.learning_rates import plan_of
 from s2e.engine.task import EpochFinished, Member, Task
 from s2e.engine.training import Trainer
-from s2e.methods import METHODS, Coteaching, Standard
+from s2e.methods import METHODS, Coteaching, ForwardCorrection, Standard
 from small_tasks import blobs, member, task
 
 CALLBACK_SECONDS = 0.01
@@ -52,6 +52,16 @@ def test_time_is_that_of_all_steps_without_the_first_epoch(monkeypatch: pytest.M
     sizes = [(len(short.train), len(short.evaluate["valid"])) for short in recorded.tasks]
     assert sizes == [(4, 3), (4, 3), (16, 9), (64, 34), (192, 100)]
     assert all(short.checkpoints is None and short.executor is None for short in recorded.tasks)
+
+
+def test_transition_matrix_is_made_once_where_a_method_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded(monkeypatch)
+    epoch_seconds(task(blobs(192), Coteaching(), batch_size=4), [member(), member()])
+    epoch_seconds(task(blobs(192), ForwardCorrection(), batch_size=4), [member(), member()])
+    without, *_, needed = recorded.members
+    assert [each.transition for each in without] == [None, None]
+    np.testing.assert_array_equal(needed[0].transition, np.eye(4))
+    assert needed[0].transition is needed[1].transition
 
 
 def test_first_measurement_has_a_sample_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,24 @@ def test_candidates_that_are_not_finite_are_left_out(shared, candidates):
     assert np.isfinite(found.probabilities(shared, UNSEEN.inputs)).all()
 
 
+def test_many_classes_are_compared_on_every_nth_sample(shared, candidates, monkeypatch):
+    monkeypatch.setattr("s2e.ensembles.ensemble.MOST_NUMBERS", len(candidates) * len(VALID) * VALID.classes // 3)
+    found = choose_ensemble(shared, candidates, VALID, accuracy, most=4, seed=0)
+    third = VALID.take(np.arange(0, len(VALID), 3))
+    monkeypatch.undo()
+    expected = choose_ensemble(shared, candidates, third, accuracy, most=4, seed=0)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+
+
+def test_votes_of_many_classes_are_computed_in_parts(shared, ensemble, monkeypatch):
+    inputs = UNSEEN.inputs
+    whole, of_modules = ensemble.probabilities(shared, inputs), ensemble.classifier(shared).vote(inputs)
+    monkeypatch.setattr("s2e.engine.inference.MOST_PROBABILITIES", 7 * ensemble.networks * UNSEEN.classes)
+    np.testing.assert_allclose(ensemble.probabilities(shared, inputs), whole, rtol=1e-5)
+    np.testing.assert_allclose(ensemble.classifier(shared).vote(inputs), of_modules, rtol=1e-5)
+    assert ensemble.probabilities(shared, inputs[:0]).size == ensemble.classifier(shared).vote(inputs[:0]).size == 0
+
+
 def test_a_distilled_network_agrees_with_its_ensemble(shared, ensemble):
     one = distilled(shared, ensemble, learning_rate=1e-2, seed=0)
     assert (one.members, one.networks) == (1, 1)

@@ -88,3 +88,22 @@ def test_a_damaged_file_is_refused(generations, run):
     run.write_weights(KEPT, {"x.weight": torch.zeros(1)}, {"trials": '{"seeds": [1], "scores": [0.5]}'})
     with pytest.raises(UnreadableData, match="damaged"):
         KeptMembers(run)
+
+
+@pytest.mark.parametrize("change", ["shape", "type", "name", "networks", "digits"])
+def test_members_of_another_network_are_refused(change, generations, run):
+    shared = task(blobs(), Coteaching())
+    KeptMembers(run).add(*generations[0])
+    KeptMembers(run).check(shared.network)
+    tensors, metadata = run.read_weights(KEPT)
+    name = min(tensors)
+    changed = {
+        "shape": {name: tensors[name][..., None]},
+        "type": {name: tensors[name].double()},
+        "name": {f"{name}x": tensors[name]},
+        "networks": {name: tensors[name][:1]},
+        "digits": {"9" * 5000 + ".weight": tensors[name]},
+    }[change]
+    run.write_weights(KEPT, {**{key: tensor for key, tensor in tensors.items() if key != name}, **changed}, metadata)
+    with pytest.raises(UnreadableData, match="remove it and resume the run"):
+        KeptMembers(run).check(shared.network)

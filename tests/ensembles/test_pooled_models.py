@@ -68,7 +68,7 @@ def test_certain_labels_give_the_model_of_these_labels() -> None:
     labels = data.clean_labels
     assert labels is not None
     found = pool(data.inputs, labels, {"logistic-regression": 1.0})
-    expected = models_for(data.inputs)["logistic-regression"].fit(data.inputs, labels).predict_proba(data.inputs)
+    expected = models_for(data.inputs, 4)["logistic-regression"].fit(data.inputs, labels).predict_proba(data.inputs)
     np.testing.assert_allclose(found.probabilities(data.inputs, no_vote), expected, atol=1e-6)
 
 
@@ -88,12 +88,14 @@ def test_networks_vote_beside_the_models() -> None:
 
 
 def test_models_depend_on_the_size_and_the_kind_of_samples() -> None:
-    assert set(models_for(np.zeros((10, 2)))) == {"logistic-regression", "support-vectors", "extra-trees"}
-    assert set(models_for(np.zeros((30_000, 2)))) == {"logistic-regression", "boosting"}
-    assert models_for(np.broadcast_to(0.0, (MOST_NUMBERS, 2))) == {}
+    assert set(models_for(np.zeros((10, 2)), 2)) == {"logistic-regression", "support-vectors", "extra-trees"}
+    assert set(models_for(np.zeros((30_000, 2)), 2)) == {"logistic-regression", "boosting"}
+    assert models_for(np.broadcast_to(0.0, (MOST_NUMBERS, 2)), 1) == {}
+    assert set(models_for(np.zeros((1000, 2)), 101)) == {"logistic-regression"}
+    assert models_for(np.zeros((1000, 2)), MOST_NUMBERS // 1000 + 1) == {}
     positive = sparse.csr_matrix(np.eye(3))
-    assert set(models_for(positive)) == {"logistic-regression", "naive-bayes"}
-    assert set(models_for(-positive)) == {"logistic-regression"}  # naive Bayes takes counts
+    assert set(models_for(positive, 2)) == {"logistic-regression", "naive-bayes"}
+    assert set(models_for(-positive, 2)) == {"logistic-regression"}  # naive Bayes takes counts
 
 
 def test_votes_are_shares_and_the_pool_is_better_than_bad_networks() -> None:
@@ -136,6 +138,10 @@ def test_damaged_files_are_refused_in_one_line(name: str, value: np.ndarray) -> 
     made = pool(data.inputs, data.labels, {"logistic-regression": 1.0})
     with pytest.raises(InvalidInput, match="the data of its models are damaged: other"):
         PooledModels.from_file(Fields(made.about(), Path("file")), {**made.arrays(), name: value}, 4)
+    with pytest.raises(InvalidInput, match="damaged: samples that are not finite"):
+        PooledModels.from_file(
+            Fields(made.about(), Path("file")), {**made.arrays(), "samples": data.inputs * np.inf}, 4
+        )
     with pytest.raises(InvalidInput, match="damaged: other votes"):
         PooledModels.from_file(Fields({"weights": {"pickle": 1.0}}, Path("file")), made.arrays(), 4)
 

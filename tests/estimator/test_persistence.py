@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from scipy import sparse
 
@@ -48,6 +51,28 @@ def test_a_loaded_classifier_equals_the_saved_one(tmp_path, made_of, changes):
     np.testing.assert_array_equal(after.label_issues_, before.label_issues_)
     assert after.get_params() == before.get_params()
     assert (after.noise_rate_, after.validation_, after.epochs_) == (before.noise_rate_, "noisy", before.epochs_)
+
+
+def test_a_loaded_classifier_has_no_transition_matrix_of_many_classes(tmp_path, monkeypatch):
+    for module in ("s2e.audit.label_model", "s2e.estimator.persistence"):
+        monkeypatch.setattr(f"{module}.MAX_TRANSITION_CLASSES", 2)
+    X, y = three_blobs(96)
+    fitted(X, y).save(tmp_path / "saved")
+    after = S2EClassifier.load(tmp_path / "saved")
+    assert (after.transition_.shape, after.transition_interval_.shape) == ((0, 0), (2, 0, 0))
+
+
+@pytest.mark.parametrize("kind", ["sparse", "reduced", "numbers"])
+def test_a_file_whose_columns_contradict_its_encoder_is_refused(tmp_path, kind):
+    made_of, changes = KINDS[kind]
+    X, y = three_blobs(96)
+    fitted(made_of(X), y, **changes).save(tmp_path / "saved")
+    with safe_open(tmp_path / "saved", "pt") as file:
+        about = json.loads(file.metadata()["s2e_classifier"])
+    for other in ({"columns": 2**40}, {"model": {"columns": 2**40, "weights": {"logistic-regression": 1.0}}}):
+        save_file(load_file(tmp_path / "saved"), tmp_path / "other", {"s2e_classifier": json.dumps(about | other)})
+        with pytest.raises(UnreadableData, match=f"columns` must be 4, as in the encoder, but got {2**40}"):
+            S2EClassifier.load(tmp_path / "other")
 
 
 @pytest.mark.parametrize("labels", [np.array([False, True]), np.array([-3, 8]), np.array([0.0, 2.0])], ids=str)

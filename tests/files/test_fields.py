@@ -18,6 +18,7 @@ VALID: dict[str, tuple[Callable[[Fields], object], Any, Any]] = {
     "flag": (lambda fields: fields.flag("a"), True, True),
     "integer": (lambda fields: fields.integer("a", least=-3), -3, -3),
     "integers": (lambda fields: fields.integers("a"), [0, 7], (0, 7)),
+    "shape": (lambda fields: fields.shape("a"), [3, 16, 16], (3, 16, 16)),
     "number": (lambda fields: fields.number("a"), 7, 7.0),
     "numbers": (lambda fields: fields.numbers("a"), [1, 2.5], (1.0, 2.5)),
     "share": (lambda fields: fields.share("a"), 0.25, 0.25),
@@ -49,6 +50,12 @@ def test_other_values_and_missing_fields_are_refused_in_one_line(kind: str) -> N
     assert refused > len(HOSTILE_VALUES) / 2
     with pytest.raises(UnreadableData, match="`a` is missing"):
         read(Fields({"b": valid}, "x.json"))
+
+
+@pytest.mark.parametrize("sizes", [[], [0, 3], [2**31, 2], [1, 2**31, 2**31, 2**31]])
+def test_shapes_are_of_samples_that_memory_can_hold(sizes: list[int]) -> None:
+    with pytest.raises(UnreadableData, match=r"`a` must be .*, but got \["):
+        Fields({"a": sizes}, "x.json").shape("a")
 
 
 def test_nested_fields_are_named_by_their_path() -> None:

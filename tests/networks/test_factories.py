@@ -125,9 +125,15 @@ def test_options_change_the_network():
     [
         ("mlp:width=9", r"options of `network` mlp must be one of widths, dropout, batch_norm, but got 'width'"),
         ("mlp:widths=9-0", r"`widths` of network mlp must be positive integers separated by hyphens.*'9-0'"),
+        ("mlp:widths=9-1000001", r"`widths` of network mlp .* each at most 1,000,000, but got '9-1000001'"),
+        (f"mlp:widths={'9' * 5000}", r"`widths` of network mlp .* each at most 1,000,000"),
         ("mlp:dropout=1", r"`dropout` of network mlp must be a finite number of at least 0 and below 1, but got '1'"),
         ("mlp:batch_norm=yes", r"`batch_norm` of network mlp must be true or false, but got 'yes'"),
-        ("resnet18:width=0", r"`width` of network resnet18 must be an integer of at least 1, but got '0'"),
+        (
+            "resnet18:width=0",
+            r"`width` of network resnet18 must be an integer of at least 1 and at most 1,000,000, but got '0'",
+        ),
+        ("resnet18:width=9999999999", r"`width` .* at most 1,000,000, but got '9999999999'"),
         ("auto:widths=9", r"options of `network` auto must not be given, but got 'widths'"),
         ("resnet19:width=4", r"`network` must be one of resnet18, .*, but got 'resnet19'"),
         ("mlp:", r"`network` must be written as NAME or NAME:key=value,key=value"),

@@ -93,6 +93,10 @@ def test_damaged_weights_and_those_of_an_older_version_are_refused(images, run):
     save_file(dict(list(weights.items())[1:]), run.path / WEIGHTS, {"classifier": json.dumps(about)})
     with pytest.raises(UnreadableData, match="train it again"):
         read_classifier(run)
+    for other in ({"sample_shape": [3, 2**31, 2**31]}, {"sample_shape": [], "normalisation": {"mean": [0.0]}}):
+        save_file(weights, run.path / WEIGHTS, {"classifier": json.dumps(about | other)})
+        with pytest.raises(UnreadableData, match=r"`sample_shape` must be the sizes .*train it again"):
+            read_classifier(run)
     (run.path / WEIGHTS).write_bytes(b"nonsense")
     with pytest.raises(UnreadableData, match="train it again"):
         read_classifier(run)

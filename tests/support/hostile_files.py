@@ -30,6 +30,7 @@ from safetensors.torch import save as saved_tensors
 import image_files
 import published_files
 import report_runs
+import s2e
 from fitted_classifiers import fitted, three_blobs
 from frequent_checkpoints import Killed, every_epoch, kill_at
 from mutations import (
@@ -269,6 +270,13 @@ def _audit(folder: Path) -> object:
     return audited.table(), audited.summary()
 
 
+def _loaded(folder: Path) -> object:
+    """Read all of a run, as `s2e.load` and `S2EClassifier.load` do."""
+    run = s2e.load(folder / "run")
+    read = run.config, run.result, run.schedule, run.curves, run.classifier, run.audit(), run.study.trials
+    return read, S2EClassifier.load(folder / "run")
+
+
 def _predict(data: str) -> Callable[[Path], object]:
     return lambda folder: predict(Run.open(folder / "run"), report_runs.home() / data).table()
 
@@ -471,6 +479,8 @@ RUNS = [
         examples=6,
     ),
     *_of_run("audit", _audit, report_runs.images, "config.json", "dynamics.npz", "model.safetensors"),
+    *_of_run("load", _loaded, report_runs.images, "config.json", "result.json", "study.db", examples=20),
+    *_of_run("load", _loaded, report_runs.table, "models.safetensors", examples=20),
     *_of_run("predict", _predict("images-to-predict.npz"), report_runs.images, "encoding.json", "model.safetensors"),
     *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors", examples=12),
     *_of_run("resume", _resume("search", SearchOptions), report_runs.images, "config.json"),

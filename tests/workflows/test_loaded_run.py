@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +133,49 @@ def test_runs_without_a_classifier_are_refused(tmp_path: Path) -> None:
     made = compare(options(data=data, methods=("standard",), seeds=1, epochs=1), RunLocation(tmp_path / "compared"))
     with pytest.raises(InvalidInput, match=r"is a run of s2e compare, which keeps no classifier; .*: s2e search"):
         s2e.load(made.path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"methods": []},
+        {"methods": [{}]},
+        {"methods": "x"},
+        {"validation": None},
+        {"search": 3},
+        {"status": 0.5},
+    ],
+    ids=str,
+)
+def test_damaged_results_are_refused_in_one_line(run: Run, tmp_path: Path, changes: dict[str, object]) -> None:
+    copied = Run(Path(shutil.copytree(run.path, tmp_path / "run")))
+    copied.write_json("result.json", {**run.read_json("result.json"), **changes})
+    with pytest.raises(UnreadableData, match=r"result\.json' is damaged.*`[a-z\[\]0.]*`") as refused:
+        s2e.S2EClassifier.load(copied.path)
+    assert "\n" not in str(refused.value)
+    copied.write_text("result.json", "[1]")
+    with pytest.raises(UnreadableData, match="must be an object"):
+        s2e.load(copied.path).result  # noqa: B018
+    copied.write_text("config.json", "1")
+    with pytest.raises(UnreadableData, match=r"config\.json' is damaged: it must be an object with named fields"):
+        s2e.load(copied.path)
+
+
+def test_a_study_that_is_missing_or_executes_statements_is_not_opened(run: Run, tmp_path: Path) -> None:
+    copied = Run(Path(shutil.copytree(run.path, tmp_path / "run")))
+    with closing(sqlite3.connect(copied.path / "study.db")) as database:
+        database.execute("CREATE TRIGGER own AFTER INSERT ON trials BEGIN DELETE FROM trials; END")
+        database.commit()
+    with pytest.raises(UnreadableData, match="which creates no trigger"):
+        s2e.load(copied.path).study  # noqa: B018
+    (copied.path / "study.db").unlink()
+    with pytest.raises(UnreadableData, match="the file does not exist"):
+        s2e.load(copied.path).study  # noqa: B018
+    assert not (copied.path / "study.db").exists()
+    copied.write_json("config.json", {**run.read_json("config.json"), "study": "other"})
+    shutil.copy(run.path / "study.db", copied.path)
+    with pytest.raises(UnreadableData, match="has no study 'other'"):
+        s2e.load(copied.path).study  # noqa: B018
 
 
 def test_what_is_logged_is_a_warning_at_the_callers_line(run: Run) -> None:

@@ -3,7 +3,7 @@
 from s2e.audit.cross_fitting import FOLDS, stratified_folds
 from s2e.audit.evidence import Evidence, records_of
 from s2e.audit.label_issues import find_label_issues, issues_table, summary_of
-from s2e.audit.label_model import WEAK, Interval, LabelAudit, audit
+from s2e.audit.label_model import MAX_TRANSITION_CLASSES, WEAK, Interval, LabelAudit, audit
 from s2e.audit.original_samples import (
     MOST_VALUABLE,
     Originals,
@@ -19,6 +19,7 @@ from s2e.audit.run_audit import ISSUES, RECORDS, AuditedRun, audit_run, evidence
 __all__ = [
     "FOLDS",
     "ISSUES",
+    "MAX_TRANSITION_CLASSES",
     "MOST_VALUABLE",
     "RECORDS",
     "WEAK",

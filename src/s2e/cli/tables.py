@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from s2e.engine import LAST_EPOCHS, VALIDATION
-from s2e.errors import class_title, counted
+from s2e.errors import class_title, counted, listed
 from s2e.plots import display_name, noise_title
 from s2e.workflows import HELD_OUT, TEST
 
 FIGURE_WIDTH = len("97.83 ± 0.06")
 """Width of a column of means; wider numbers with their deviations may take two lines."""
+
+MOST_CLASSES = 20
+"""Names of classes that are printed in one line."""
 
 
 def run_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -103,7 +107,7 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
     if summary["message"]:
         estimated += f"\n{summary['message']}"
     if summary["doubtful_classes"]:
-        names = ", ".join(map(class_title, summary["doubtful_classes"]))
+        names = listed(map(class_title, summary["doubtful_classes"]), MOST_CLASSES)
         estimated += f"\nprobably not learnt by the networks, so their labels are not audited: {names}"
     doubtful = Table(title=Text("most doubtful labels"), caption=Text(estimated), caption_justify="left")
     for column in ("row", "given", "suggested"):
@@ -113,19 +117,19 @@ def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], 
         texts = (Text(str(row[name])) for name in ("id", "given_label", "suggested_label"))
         doubtful.add_row(*texts, _percent(row["confidence"]))
     names = summary["class_names"]
-    mistakes = [
+    mistakes = (
         (share, names[true], names[given])
         for true, shares in enumerate(summary["transition"])
         for given, share in enumerate(shares)
         if true != given
-    ]
+    )
     mistaken = Table(title=Text("most frequent wrong labels, estimated"))
     mistaken.add_column("true class")
     mistaken.add_column("given label")
     mistaken.add_column("share of the class", justify="right")
-    for share, true, given in sorted(mistakes, key=lambda one: -one[0])[:shown]:
+    for share, true, given in heapq.nlargest(shown, mistakes, key=lambda one: one[0]):
         mistaken.add_row(Text(true), Text(given), _percent(share))
-    return [doubtful, mistaken] if issues else [doubtful]
+    return [doubtful, mistaken] if issues and mistaken.row_count else [doubtful]
 
 
 def _accuracy_header(result: Mapping[str, Any], part: str) -> str:

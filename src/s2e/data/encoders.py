@@ -87,6 +87,6 @@ def read_encoder(about: Fields, arrays: Mapping[str, Array]) -> SparseEncoder | 
             raise InvalidInput(f"`directions` must have the shape (Q, F), but got {directions.shape}.")
         return SparseEncoder(directions, about.number("scale", least=positive))
     if kind == "images":
-        shape, pixels = about.integers("shape", least=1), about.flag("pixels")
+        shape, pixels = about.shape("shape"), about.flag("pixels")
         return ImageEncoder(shape, pixels, about.number("centre"), about.number("scale", least=positive))
     raise about.error("kind", f"one of {', '.join(ENCODERS)}", kind)

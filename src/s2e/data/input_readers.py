@@ -134,7 +134,7 @@ def reader_from_json(written: Any, origin: Path | str = ENCODING) -> InputReader
         )
     if kind == ArrayReader.kind:
         if "encoder" not in fields:  # of an earlier version, which encoded nothing
-            return ArrayReader(ImageEncoder(fields.integers("sample_shape", least=1), fields.flag("pixels")))
+            return ArrayReader(ImageEncoder(fields.shape("sample_shape"), fields.flag("pixels")))
         from s2e.data.encoders import read_encoder
         from s2e.data.sparse_projection import SparseEncoder
 

@@ -5,7 +5,7 @@ from s2e.engine.checkpoints import Checkpoints
 from s2e.engine.curves import LAST_EPOCHS, Curves, Dynamics
 from s2e.engine.devices import resolve_device, resolve_devices
 from s2e.engine.epoch_timing import epoch_seconds
-from s2e.engine.inference import Classifier, predictions
+from s2e.engine.inference import Classifier, parts_of, predictions
 from s2e.engine.learning_rates import LearningRatePlan, check_plan, plan_of
 from s2e.engine.onnx_export import export_onnx
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
@@ -50,6 +50,7 @@ __all__ = [
     "export_onnx",
     "modules_of",
     "optimizer_of",
+    "parts_of",
     "plan_of",
     "predictions",
     "resolve_device",

@@ -16,6 +16,7 @@ from s2e.data import LabelledData
 from s2e.engine.learning_rates import Constant
 from s2e.engine.task import EpochFinished, Member, Task
 from s2e.engine.training import Trainer
+from s2e.methods import Need
 
 EPOCHS = 3
 """Epochs of a measured training; the first, in which libraries choose their kernels, is not timed."""
@@ -67,12 +68,14 @@ def _shortened(task: Task, members: Sequence[Member], steps: int, share: float) 
         checkpoints=None,
         executor=None,
     )
+    needed = any(Need.TRANSITION in task.method_of(member).needs for member in members)
+    transition = np.eye(task.train.classes) if needed else None  # with many classes, the largest array of all
     return shortened, [
         replace(
             member,
             schedule=np.ones(EPOCHS),
             labels=None,
-            transition=np.eye(task.train.classes),
+            transition=transition,
             held_out=None,
         )
         for member in members

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,23 @@ from s2e.errors import InvalidInput
 
 SAMPLES_PER_BATCH = 4096
 """Samples in one forward pass of a classifier."""
+
+MOST_PROBABILITIES = 2**24
+"""Numbers of an (M, N, C) array of the networks' probabilities of which the mean is computed at a time."""
+
+
+def parts_of(inputs: NDArray[Any], numbers: int) -> Iterator[NDArray[Any]]:
+    """Yield consecutive samples, at least one part, for which not too many probabilities are computed at a time.
+
+    Args:
+        inputs: (N, ...).
+        numbers: M · C, the probabilities of one sample.
+    """
+    size = max(1, MOST_PROBABILITIES // numbers)
+    if size > SAMPLES_PER_BATCH:  # whole batches: how a product is rounded depends on their size
+        size -= size % SAMPLES_PER_BATCH
+    for first in range(0, max(1, len(inputs)), size):
+        yield inputs[first : first + size]
 
 
 @torch.no_grad()
@@ -76,7 +93,11 @@ class Classifier:
 
     def vote(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
         """Return the weighted mean of the class probabilities, (N, C), for inputs (N, ...) uint8 or float32."""
-        each = self.probabilities(inputs)  # (M, N, C)
+        parts = parts_of(inputs, len(self.networks) * len(self.class_names))
+        return np.concatenate([self._mean(self.probabilities(part)) for part in parts])
+
+    def _mean(self, each: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the weighted mean, (N, C), of the probabilities of each network, (M, N, C)."""
         if self.weights is None:
             return np.asarray(each.mean(axis=0, dtype=np.float64))
         return np.asarray(np.tensordot(np.array(self.weights), each, axes=1))

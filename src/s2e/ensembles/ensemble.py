@@ -5,6 +5,7 @@ Letters: K candidates, M networks in a member, G networks in all, N samples, C c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s2e.data import LabelledData
-from s2e.engine import Classifier, Score, Task, modules_of, predictions
+from s2e.engine import Classifier, Score, Task, modules_of, parts_of, predictions
 from s2e.ensembles.kept_members import state_bytes
 from s2e.ensembles.selection import bagged_selection
+
+MOST_NUMBERS = 2**27
+"""Numbers of a (K, N, C) array by which candidates are compared, 512 MiB: every n-th sample of more."""
 
 State = Mapping[str, Tensor]
 """Weights and buffers of the networks of a member, {name: (M, ...)}."""
@@ -48,7 +52,9 @@ class Ensemble:
 
     def probabilities(self, task: Task, inputs: NDArray[np.generic]) -> NDArray[np.float64]:
         """Return the probabilities of the vote, (N, C), computed on the task's device."""
-        return np.asarray(np.tensordot(self.weights, predictions(task, self.state, inputs), axes=1))
+        parts = parts_of(inputs, self.networks * task.train.classes)
+        votes = [np.tensordot(self.weights, predictions(task, self.state, part), axes=1) for part in parts]
+        return np.concatenate(votes)
 
     def classifier(self, task: Task) -> Classifier:
         """Return the networks as modules on the CPU."""
@@ -71,20 +77,22 @@ def choose_ensemble(
     Args:
         task: its network and device are used.
         candidates: K trained members.
-        valid: the validation part.
+        valid: the validation part; every n-th sample is used where there are too many for so many classes.
         score: what the vote maximises.
         most: members of the ensemble; 1 takes the first candidate, unseen.
         seed: seed of the bags.
     """
     if most == 1 or len(candidates) == 1:
         return single_member(candidates[0])
-    votes = np.stack([predictions(task, state, valid.inputs).mean(axis=0) for state in candidates])  # (K, N, C)
+    step = max(1, math.ceil(len(candidates) * len(valid) * valid.classes / MOST_NUMBERS))
+    inputs, labels = valid.inputs[::step], valid.labels[::step]
+    votes = np.stack([predictions(task, state, inputs).mean(axis=0) for state in candidates])  # (K, N, C)
     finite = np.flatnonzero(np.isfinite(votes).all(axis=(1, 2)))
     if not len(finite):
         return single_member(candidates[0])
     weights = np.zeros(len(candidates))
     generator = np.random.default_rng(seed)
-    weights[finite] = bagged_selection(votes[finite], valid.labels, score, generator=generator, most=most)
+    weights[finite] = bagged_selection(votes[finite], labels, score, generator=generator, most=most)
     chosen = np.flatnonzero(weights).tolist()
     sizes = [len(next(iter(candidates[index].values()))) for index in chosen]
     return Ensemble(

@@ -11,13 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from s2e.engine import VALIDATION, Member, Trained
 from s2e.errors import UnreadableData
 from s2e.files.fields import Fields
 from s2e.files.json_text import parse_json
+from s2e.networks import Factory, isolated_random_state
 from s2e.runs import Run
 
 KEPT = "trials.safetensors"
@@ -63,6 +66,20 @@ class KeptMembers:
     def __init__(self, run: Run | None = None, *, most: int = MOST_MEMBERS, most_bytes: int = MOST_BYTES) -> None:
         self._run, self._most, self._most_bytes = run, most, most_bytes
         self.members: list[KeptMember] = [] if run is None else _read(run)
+
+    def check(self, network: Factory) -> None:
+        """Raise unless the members that an earlier session kept are of this network.
+
+        Raises:
+            UnreadableData: if they are not.
+        """
+        with isolated_random_state(), torch.device("meta"):
+            expected = {name: (tensor.shape, tensor.dtype) for name, tensor in network().state_dict().items()}
+        for member in self.members:
+            first = {tensor.shape[:1] for tensor in member.state.values()}  # M
+            found = {name: (tensor.shape[1:], tensor.dtype) for name, tensor in member.state.items()}
+            if self._run is not None and (found != expected or len(first) > 1 or first & {(), (0,)}):
+                raise _damaged(self._run.path / KEPT)
 
     def add(self, members: Sequence[Member], trained: Trained) -> None:
         """Keep those of some trained members that are among the best."""
@@ -114,9 +131,13 @@ def _read(run: Run) -> list[KeptMember]:
     states: list[dict[str, Tensor]] = [{} for _ in seeds]
     for key, tensor in tensors.items():
         which, _, name = key.partition(".")
-        if not which.isdecimal() or int(which) >= len(states):
-            raise UnreadableData(f"{str(path)!r} is damaged; remove it and resume the run.")
+        if which not in map(str, range(len(states))):
+            raise _damaged(path)
         states[int(which)][name] = tensor
     if len(seeds) != len(scores) or not all(states):
-        raise UnreadableData(f"{str(path)!r} is damaged; remove it and resume the run.")
+        raise _damaged(path)
     return [KeptMember(*each) for each in zip(seeds, scores, states, strict=True)]
+
+
+def _damaged(path: Path) -> UnreadableData:
+    return UnreadableData(f"{str(path)!r} is damaged; remove it and resume the run.")

@@ -39,13 +39,17 @@ NETWORKS = "networks"
 """Name of the ensemble of networks in a pool."""
 
 MOST_NUMBERS = 20_000_000
-"""Numbers in the samples up to which models are fitted; networks alone predict with more."""
+"""Samples times inputs, and samples times classes, up to which models are fitted; networks predict alone with more."""
 
 MOST_SAMPLES_OF_KERNELS = 5_000
 """Samples up to which a support vector machine is one of the models."""
 
 MOST_SAMPLES_OF_TREES = 20_000
 """Samples up to which extra trees are one of the models; boosting with more."""
+
+MOST_CLASSES_OF_TREES = 100
+"""Classes up to which a model may be other than linear: the memory of support vectors grows with the pairs of classes,
+that of trees with leaves times classes, and the time of boosting with the classes."""
 
 LEAST_PROBABILITY = 0.02
 """Less probable classes of a sample are not trained on."""
@@ -57,8 +61,8 @@ SOFT = "soft"
 """Name of the cleaning: the posterior is the label."""
 
 
-def models_for(samples: Any) -> dict[str, Any]:
-    """Return the models of a pool, by name, for encoded or sparse samples (N, F).
+def models_for(samples: Any, classes: int) -> dict[str, Any]:
+    """Return the models of a pool, by name, for encoded or sparse samples (N, F) of C classes.
 
     Their seeds are fixed, so that a model can be fitted again when a classifier is loaded.
     """
@@ -69,11 +73,15 @@ def models_for(samples: Any) -> dict[str, Any]:
 
     count, columns = samples.shape
     logistic = LogisticRegression(max_iter=1000)
+    if count * classes > MOST_NUMBERS:
+        return {}
     if sparse.issparse(samples):
         bayes = {"naive-bayes": ComplementNB(alpha=0.3)} if samples.data.min(initial=0.0) >= 0 else {}
         return {"logistic-regression": logistic, **bayes}
     if count * columns > MOST_NUMBERS:
         return {}
+    if classes > MOST_CLASSES_OF_TREES:
+        return {"logistic-regression": logistic}
     trees = ExtraTreesClassifier(200, min_samples_leaf=3, random_state=0)
     boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
     return {
@@ -153,7 +161,7 @@ class PooledModels:
     @classmethod
     def fit(cls, weights: Mapping[str, float], labels: PosteriorLabels, classes: int) -> PooledModels:
         """Fit the models that have votes."""
-        models, names = models_for(labels.samples), [name for name in weights if name != NETWORKS]
+        models, names = models_for(labels.samples, classes), [name for name in weights if name != NETWORKS]
         with _fitting() as threads:
             fitted = threads.map(labels.fitted, [models[name] for name in names])
             return cls(dict(weights), dict(zip(names, fitted, strict=True)), classes, labels)
@@ -200,7 +208,9 @@ def _check(
     """Raise `ValueError` unless what a file holds of a pool is possible."""
     if samples.ndim != 2 or samples.dtype.kind != "f":
         raise ValueError("other samples")
-    unknown = weights.keys() - {NETWORKS, *models_for(samples)}
+    if not np.isfinite(samples.data if sparse.issparse(samples) else samples).all():
+        raise ValueError("samples that are not finite")
+    unknown = weights.keys() - {NETWORKS, *models_for(samples, classes)}
     if unknown or not weights or not all(0 < weight <= 1 for weight in weights.values()):
         raise ValueError("other votes")
     if candidates.dtype.kind != "i" or candidates.ndim != 2 or candidates.shape != posterior.shape:
@@ -224,7 +234,7 @@ def votes_and_pool(samples: Any, labels: Labels, networks: Floats, seed: int) ->
         The shares of the votes by name, and the probabilities (N, C) of the pool for held-out samples.
     """
     folds = stratified_folds(labels, FOLDS, seed)
-    models = models_for(samples)
+    models = models_for(samples, networks.shape[1])
     with _fitting() as threads:
         cross_fitting = [
             cross_fitted(estimator, samples, labels, folds, networks.shape[1], threads) for estimator in models.values()
@@ -279,6 +289,7 @@ def _fitting() -> Iterator[Executor]:
         ThreadPoolExecutor(torch.get_num_threads(), initializer=_use_one_thread) as threads,
     ):
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes is greater")
         try:
             yield threads
         except BaseException:  # Ctrl-C, for instance: fits that have not begun are left out

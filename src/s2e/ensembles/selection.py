@@ -53,18 +53,20 @@ def greedy_selection(
             f"{probabilities.shape}."
         )
     each = torch.from_numpy(np.ascontiguousarray(probabilities, dtype=np.float64))
-    given = torch.from_numpy(labels)
+    given, rows = torch.from_numpy(labels), torch.arange(len(labels))
     counts = np.zeros(len(each), dtype=np.int64)
     best, chosen = -np.inf, counts
-    total = torch.zeros_like(each[0])
+    total, scores = torch.zeros_like(each[0]), np.empty(len(each))
+    vote = torch.empty_like(total)  # one array for all votes: new ones of many classes take longer than the sums
     for size in range(1, additions + 1):
-        votes = (total + each) / size  # (K, N, C)
-        of_label = votes[:, torch.arange(len(given)), given].mean(dim=-1)
-        scores = (score(votes, given) + _TIE * of_label).numpy()  # (K,)
+        for index, own in enumerate(each):
+            torch.add(total, own, out=vote)  # (N, C)
+            vote /= size
+            scores[index] = float(score(vote[None], given)[0]) + _TIE * float(vote[rows, given].mean())
         added = int(scores.argmax())
         counts = counts.copy()
         counts[added] += 1
-        total = total + each[added]
+        total += each[added]
         if scores[added] > best:
             best, chosen = float(scores[added]), counts
     return chosen

@@ -150,8 +150,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         label_issues_: indices of the labels that are probably wrong, the least probable first.
         noise_rate_: estimated share of wrong labels.
         noise_rate_interval_: (2,) ends of its 90% interval.
-        transition_: (C, C) estimated probability that a sample of a class (row) has a label (column).
-        transition_interval_: (2, C, C) ends of the 90% intervals of its entries.
+        transition_: (C, C) estimated probability that a sample of a class (row) has a label (column); empty, (0, 0),
+            with more than 2,000 classes.
+        transition_interval_: (2, C, C) ends of the 90% intervals of its entries; empty likewise.
         estimated_accuracy_: of the networks on correct labels, estimated from predictions for samples that they were
             not trained on; NaN if unknown.
         estimated_accuracy_interval_: (2,) ends of its 90% interval.

@@ -16,7 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from s2e._version import __version__
+from s2e.audit import MAX_TRANSITION_CLASSES
 from s2e.data.encoders import Encoder, read_encoder, write_encoder
+from s2e.data.sparse_projection import SparseEncoder
 from s2e.data.table_encoding import TableEncoder
 from s2e.engine import LAST_EPOCHS, VALIDATION, Classifier
 from s2e.ensembles import PooledModels
@@ -137,7 +139,10 @@ def restore_from_run(fitted: Any, run: LoadedRun) -> None:
 
     The rows of the audit are those of the run's data, in their order; IDs are the index of `find_label_issues`.
     """
-    options, result, audited = run.config["options"], run.result, run.audited
+    result, options = Fields(run.result, run.path / "result.json"), run.config["options"]
+    methods, audited = result.rows("methods"), run.audited
+    if not methods:
+        raise result.error("methods", "a list with a row for each training", [])
     names = {"n_trials": "trials", "random_state": "seed"}
     for name in fitted.get_params(deep=False):
         option = names.get(name, name)
@@ -146,12 +151,13 @@ def restore_from_run(fitted: Any, run: LoadedRun) -> None:
     classifier = run.classifier
     fitted._encoder, fitted._classifier = classifier.inputs, classifier.voting.networks
     fitted.classes_ = classifier.classes_
-    fitted.schedule_, fitted.epochs_, fitted.batch_size_ = run.schedule, len(run.schedule), options["batch_size"]
-    fitted.validation_ = "clean" if result["validation"] == "clean" else "noisy"
-    fitted.validation_accuracy_ = result["methods"][-1][VALIDATION][f"last_{LAST_EPOCHS}_epochs"]
-    fitted.status_ = result["status"]
+    fitted.schedule_, fitted.epochs_ = run.schedule, len(run.schedule)
+    fitted.batch_size_ = Fields(options, run.path / "config.json").integer("batch_size", least=1)
+    fitted.validation_ = "clean" if result.text("validation") == "clean" else "noisy"
+    fitted.validation_accuracy_ = methods[-1].fields(VALIDATION).share(f"last_{LAST_EPOCHS}_epochs")
+    fitted.status_ = result.text("status")
     if "search" in result:
-        fitted.n_trials_, fitted.study_ = result["search"]["trials"], run.study
+        fitted.n_trials_, fitted.study_ = result.fields("search").integer("trials"), run.study
     order = np.argsort(audited.rows)
     fitted._given, fitted._index = audited.labels[order], pd.Index(np.array(audited.ids, dtype=object)[order])
     fitted._store_audit(audited.audit, order)
@@ -188,7 +194,7 @@ def _read_parameters(about: Fields) -> dict[str, Any]:
 def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) -> None:
     """Set the attributes of a fitted classifier."""
     fitted.classes_ = _read_classes(about)
-    names, shape = tuple(map(str, fitted.classes_.tolist())), about.integers("sample_shape", least=1)
+    names, shape = tuple(map(str, fitted.classes_.tolist())), about.shape("sample_shape")
     arrays = {name: _array(name, tensor) for name, tensor in tensors.items() if not name.startswith(NETWORK)}
     features = {key.removeprefix(FEATURES): array for key, array in arrays.items() if key.startswith(FEATURES)}
     fitted._encoder = read_encoder(about.fields("features"), features)
@@ -216,14 +222,15 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
     fitted.suggested_labels_ = fitted.classes_[audit["suggested"]]
     if about.values.get("columns") is not None:
         fitted.n_features_in_ = about.integer("columns", least=1)
-        if isinstance(fitted._encoder, TableEncoder) and len(fitted._encoder.names) != fitted.n_features_in_:
-            raise about.error("columns", f"{len(fitted._encoder.names)}, as in the encoder", fitted.n_features_in_)
+        expected = _columns_of(fitted._encoder, shape)
+        if expected is not None and fitted.n_features_in_ != expected:
+            raise about.error("columns", f"{expected}, as in the encoder", fitted.n_features_in_)
     if about.values.get("names"):
         given = about.texts("names")
         _check_names(about, given, fitted._encoder)
         fitted.feature_names_in_ = np.array(given, dtype=object)
     fitted._index = None
-    fitted._store_final(_read_model(about, arrays, len(names)))
+    fitted._store_final(_read_model(about, arrays, len(names), _columns_of(fitted._encoder, shape)))
 
 
 def _written_model(fitted: Any, tensors: dict[str, torch.Tensor]) -> dict[str, Any] | None:
@@ -243,10 +250,33 @@ def _written_model(fitted: Any, tensors: dict[str, torch.Tensor]) -> dict[str, A
     return model.about()
 
 
-def _read_model(about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> PooledModels | None:
-    """Return the models of a pool, fitted again to the data they were fitted to; None where there are none."""
+def _columns_of(encoder: Encoder, shape: tuple[int, ...]) -> int | None:
+    """Return the number of columns of the samples that an encoder takes; None for images.
+
+    Args:
+        encoder: the encoder.
+        shape: shape of the inputs of the networks, whose weights are in the file.
+    """
+    if isinstance(encoder, TableEncoder):
+        return len(encoder.names)
+    if isinstance(encoder, SparseEncoder):
+        return shape[0] if encoder.directions is None else int(encoder.directions.shape[1])
+    return None
+
+
+def _read_model(
+    about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int, columns: int | None
+) -> PooledModels | None:
+    """Return the models of a pool, fitted again to the data they were fitted to; None where there are none.
+
+    The number of columns of sparse samples is compared with that of the encoder first: it alone says how much memory
+    the models need.
+    """
     if "model" not in about:
         return None
+    written = about.fields("model").values.get("columns")
+    if written is not None and written != columns:
+        raise about.error("model.columns", f"{columns}, as in the encoder", written)
     own = {key.removeprefix(MODEL): array for key, array in arrays.items() if key.startswith(MODEL)}
     return PooledModels.from_file(about.fields("model"), own, classes)
 
@@ -283,13 +313,14 @@ def _check_audit(audit: Mapping[str, NDArray[Any]], classes: int) -> None:
     """Raise unless the arrays of the audit are there, with their types, shapes and ranges."""
     samples = audit["_given"].size if "_given" in audit else -1
     rows, label = (samples,), (0, classes - 1)
+    size = classes if classes <= MAX_TRANSITION_CLASSES else 0
     expected: dict[str, tuple[str, tuple[int, ...] | None, tuple[int, int] | None]] = {
         "schedule_": ("f", None, (0, 1)),
         "label_quality_": ("f", rows, (0, 1)),
         "label_issues_": ("i", None, (0, samples - 1)),
         "noise_rate_interval_": ("f", (2,), (0, 1)),
-        "transition_": ("f", (classes, classes), (0, 1)),
-        "transition_interval_": ("f", (2, classes, classes), (0, 1)),
+        "transition_": ("f", (size, size), (0, 1)),
+        "transition_interval_": ("f", (2, size, size), (0, 1)),
         "estimated_accuracy_interval_": ("f", (2,), None),
         "_confidence": ("f", rows, (0, 1)),
         "_is_issue": ("b", rows, None),

@@ -15,6 +15,9 @@ MAX_SHOWN = 60
 LONGEST_TEXT: Final = 4096
 """Characters of the longest name or option: those of the longest path."""
 
+MOST_NUMBERS_OF_A_SAMPLE: Final = 2**31
+"""Numbers in the largest sample, 8 GiB: sizes whose product is larger overflow where memory is reserved."""
+
 _REQUIRED: Final = object()
 
 
@@ -83,6 +86,14 @@ class Fields:
         if isinstance(value, list) and all(is_integer(each) and least <= each <= most for each in value):
             return tuple(value)
         raise self.error(key, f"a list of integers in {least}..{most}", value)
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Return the shape of a sample, a list of sizes."""
+        sizes = self.integers(key, least=1)
+        if not sizes or math.prod(sizes) > MOST_NUMBERS_OF_A_SAMPLE:
+            expected = f"the sizes of a sample of 1..{MOST_NUMBERS_OF_A_SAMPLE} numbers"
+            raise self.error(key, expected, list(sizes))
+        return sizes
 
     def number(
         self, key: str, default: Any = _REQUIRED, *, least: float = -math.inf, most: float = math.inf, nan: bool = False

@@ -20,7 +20,7 @@ from s2e.networks.densenet import densenet_bc
 from s2e.networks.mlp import linear, mlp
 from s2e.networks.random_state import isolated_random_state
 from s2e.networks.resnet import resnet, wide_resnet
-from s2e.specs import AUTO, convert_options, parse_named_options, to_boolean, to_count, to_number
+from s2e.specs import AUTO, LARGEST_COUNT, convert_options, parse_named_options, to_boolean, to_count, to_number
 
 Factory = Callable[[], nn.Module]
 
@@ -45,10 +45,11 @@ The names are repeated in the help text of `--network` in `specs.py`.
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    parts = text.split("-")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError("must be positive integers separated by hyphens, such as 512-256")
-    return tuple(map(int, parts))
+    try:
+        return tuple(map(to_count, text.split("-")))
+    except ValueError:
+        problem = f"must be positive integers separated by hyphens, such as 512-256, each at most {LARGEST_COUNT:,}"
+        raise ValueError(problem) from None
 
 
 _DROPOUT = {"dropout": partial(to_number, minimum=0, below=1)}

@@ -74,7 +74,7 @@ def read_classifier(run: Run) -> Classifier:
     try:
         weights, metadata = run.read_weights(WEIGHTS)
         about = described(metadata, "classifier", path)
-        names, shape = class_names(about), about.integers("sample_shape", least=1)
+        names, shape = class_names(about), about.shape("sample_shape")
         factory = with_normalisation(reference_network(about.text("network"), shape, len(names)), about)
         networks = restored_networks(factory, weights, "network", about.integer("networks", least=1))
         votes = read_votes(about, len(networks))
@@ -126,7 +126,7 @@ def with_normalisation(network: Factory, about: Fields) -> Factory:
         return network
     written = about.fields(NORMALISATION)
     mean, std = (written.numbers(name) for name in ChannelStatistics._fields)
-    channels = about.integers("sample_shape")[0]
+    channels = about.shape("sample_shape")[0]
     if not len(mean) == len(std) == channels or min(std) <= 0:
         raise about.error(NORMALISATION, f"means and positive deviations of {channels} channels", written.values)
     return NormalisedFactory(network, ChannelStatistics(mean, std))

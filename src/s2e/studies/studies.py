@@ -22,7 +22,7 @@ from s2e.studies.optuna_internals import (
 )
 from s2e.studies.storage import open_storage, storage_faults
 from s2e.studies.trials import check_stored
-from s2e.studies.urls import without_password
+from s2e.studies.urls import sqlite_path, without_password
 
 SETTINGS = "settings"
 """User attribute of a study: what defines its objective."""
@@ -92,6 +92,21 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any], *, e
         )
     if exclusive:
         release_trials(study)
+    return study
+
+
+def load_study(storage: str, name: str) -> optuna.Study:
+    """Open an existing study; no file is created."""
+    with _named_when_damaged(storage):
+        path = sqlite_path(storage)
+    if path is not None and not path.is_file():
+        raise UnreadableData(f"the storage {without_password(storage)!r} could not be opened: the file does not exist.")
+    opened = open_storage(storage)
+    with _named_when_damaged(storage), storage_faults(), quiet_optuna():
+        if name not in optuna.get_all_study_names(opened):
+            raise UnreadableData(f"the storage {without_password(storage)!r} has no study {name!r}.")
+        study = optuna.load_study(study_name=name, storage=opened)
+        study.get_trials(deepcopy=False)  # damage is found here
     return study
 
 

@@ -16,7 +16,7 @@ MAKE_A_CLASSIFIER = ("search", "train")
 def open_classifier_run(path: str | PathLike[str]) -> Run:
     """Open a run of `s2e search` or `s2e train`."""
     run = Run.open(Path(path))
-    config = read_configuration(run) if "command" in run.read_json("config.json") else {}
+    config = read_configuration(run) if "command" in run.read_fields("config.json") else {}
     command = config.get("command")
     if command is None or command in MAKE_A_CLASSIFIER:
         return run

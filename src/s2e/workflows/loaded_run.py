@@ -24,8 +24,9 @@ from s2e.data.samples import InputReader
 from s2e.data.table_reader import TableReader
 from s2e.engine import export_onnx
 from s2e.errors import InvalidInput, InvalidType, S2EWarning, UnreadableData
+from s2e.files.fields import Fields
 from s2e.runs import read_configuration
-from s2e.studies import quiet_optuna, with_password_of_the_environment
+from s2e.studies import load_study, with_password_of_the_environment
 from s2e.workflows.classifier_runs import open_classifier_run
 from s2e.workflows.predict import class_values, run_reader
 from s2e.workflows.python_warnings import warns_in_python
@@ -144,8 +145,7 @@ class LoadedRun:
                 f"{str(self.path)!r} is not finished: it has no results; continue it with: "
                 f"s2e {self.config['command']} --resume --out {self.path}"
             )
-        found: dict[str, Any] = self._run.read_json("result.json")
-        return found
+        return dict(self._run.read_fields("result.json").values)
 
     @cached_property
     def schedule(self) -> NDArray[np.float64]:
@@ -173,8 +173,7 @@ class LoadedRun:
             raise InvalidInput(f"{str(self.path)!r} must be a run of s2e search to have a study, but is of s2e train.")
         stored = self.config.get("storage")
         storage = self._run.storage if stored is None else with_password_of_the_environment(stored)
-        with quiet_optuna():
-            return optuna.load_study(study_name=self.config["study"], storage=storage)
+        return load_study(storage, Fields(self.config, self.path / "config.json").text("study"))
 
     @warns_in_python
     def audit(self) -> pd.DataFrame:

@@ -57,6 +57,7 @@ from s2e.ensembles import (
     distilled,
     flat,
     is_better_beyond_noise,
+    models_for,
     single_member,
     soft_trained,
     votes_and_pool,
@@ -188,7 +189,8 @@ def build_task(
                 f"{name!r} must hold samples of shape {shape} like the training data, but got {part.sample_shape}."
             )
     keep_all = schedules.constant(1.0, training.epochs)
-    check_task(task, [Member(keep_all, 0, training.learning_rate, transition=np.eye(classes))])
+    transition = np.eye(classes) if Need.TRANSITION in task.method.needs else None
+    check_task(task, [Member(keep_all, 0, training.learning_rate, transition=transition)])
     return task
 
 
@@ -551,6 +553,8 @@ def search_and_train(
     relabel = relabel and validation == "noisy"
     spec = classifier or ClassifierSpec()
     kept = KeptMembers(run) if spec.ensemble > 1 else None
+    if kept is not None and kept.members:
+        kept.check(task.network)
     found, task, stopped = find_schedule_in_time(
         task,
         Search(plan, study),
@@ -610,6 +614,8 @@ def _pooled(
 
     Models are trained on the posterior of the label audit by the pool, and so are the networks if they vote.
     """
+    if not models_for(samples, task.train.classes):
+        return None, ensemble, records
     evidence = Evidence.from_records(records)
     networks = evidence.probabilities.mean(axis=0, dtype=np.float64)  # (N, C)
     votes, pool = votes_and_pool(samples, evidence.labels, networks, derive(plan.seed, "models"))

@@ -63,6 +63,8 @@ def read_voting(run: Run) -> VotingClassifier:
         about = described(metadata, "models", path)
         if "weights" not in about:
             return VotingClassifier(networks)
+        if "columns" in about:  # sparse samples, which no command has
+            raise about.error("columns", "missing", about.values["columns"])
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         models = PooledModels.from_file(about, arrays, len(networks.class_names))
     except (InvalidInput, TypeError) as problem:  # TypeError: a type that NumPy does not have
