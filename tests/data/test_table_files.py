@@ -35,6 +35,17 @@ def refusal(path, error=UnreadableData):
 
 
 class TestText:
+    def test_windows_1252_is_read_with_a_warning(self, tmp_path, caplog):
+        path = written(tmp_path, "größe;farbe\n1,5;rot\n2;€\n".encode("cp1252"))
+        expected = pd.DataFrame({"größe": [1.5, 2.0], "farbe": ["rot", "€"]})
+        pd.testing.assert_frame_equal(read_table(path), expected)
+        assert "is read as Windows-1252, with characters such as 'ö'" in caplog.text
+
+    def test_utf16_with_a_mark_is_read(self, tmp_path, caplog):
+        path = written(tmp_path, "größe\tfarbe\n1.5\trot\n2\tblau\n".encode("utf-16"))
+        pd.testing.assert_frame_equal(read_table(path), pd.DataFrame({"größe": [1.5, 2.0], "farbe": ["rot", "blau"]}))
+        assert not caplog.text
+
     @pytest.mark.parametrize(
         "text",
         [
@@ -130,16 +141,22 @@ class TestRefusedText:
         assert "is empty" in refusal(written(tmp_path, b"\xef\xbb\xbf\n \n"))
         assert "only the 2 column names" in refusal(written(tmp_path, "a,b\n"))
 
-    @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-    def test_bytes_that_are_not_utf8_are_named_with_their_line(self, tmp_path, mark):
-        message = refusal(written(tmp_path, mark + b"a,b\n1,x\n2,caf\xe9\n"))
-        assert f"0xe9 on line 3 (byte {len(mark) + 14} of the file)" in message
-        assert "iconv -f WINDOWS-1252 -t UTF-8 table.csv > utf8-table.csv" in message
+    @pytest.mark.parametrize(
+        ("content", "where"),
+        [
+            (b"\xef\xbb\xbfa,b\n1,x\n2,caf\xe9\n", "0xe9 on line 3 (byte 17 of the file)"),
+            (b"a,b\n1,x\n2,caf\x81\n", "0x81 on line 3 (byte 14 of the file)"),
+            (b"a,b\n1,x\n2,\x07\xe9\n", "0xe9 on line 3 (byte 12 of the file)"),
+        ],
+        ids=["after a mark", "in no encoding", "beside control characters"],
+    )
+    def test_bytes_that_are_not_text_are_named_with_their_line(self, tmp_path, content, where):
+        message = refusal(written(tmp_path, content))
+        assert where in message
+        assert "iconv -f ENCODING -t UTF-8 table.csv > utf8-table.csv" in message
 
-    def test_utf16_and_zero_bytes(self, tmp_path):
-        message = refusal(written(tmp_path, "a,b\n1,2\n".encode("utf-16")))
-        assert "is UTF-16" in message
-        assert "iconv -f UTF-16 -t UTF-8" in message
+    def test_half_a_utf16_character_and_zero_bytes(self, tmp_path):
+        assert "ends within a character" in refusal(written(tmp_path, "a,b\n1,2\n".encode("utf-16")[:-1]))
         assert "zero byte on line 2" in refusal(written(tmp_path, b"a,b\n1,\0\n"))
 
     def test_rows_of_wrong_length_are_named_by_line(self, tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 
 from s2e.data.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout
 from s2e.data.downloads import find_layout, stored_file
-from s2e.data.files import TABLE_SUFFIXES
+from s2e.data.files import SPREADSHEET_SUFFIXES, TABLE_SUFFIXES
 from s2e.data.hub import PREFIX, HubTable, load_hub
 from s2e.data.image_folders import read_image_folder
 from s2e.data.npz import load_npz
@@ -220,6 +220,8 @@ def _load_path(name: str, columns: _Columns, image_size: int | None, crowd: _Cro
     if path.name.lower().endswith(TABLE_SUFFIXES):
         _check_no_image_size(name, image_size)
         return _load_table(path, columns, crowd)
+    if path.name.lower().endswith(SPREADSHEET_SUFFIXES):
+        raise InvalidInput(f"{name} must be {FORMS}, but is a spreadsheet; save it as CSV UTF-8.")
     crowd.check_none(name)
     columns.check_none(name)
     if path.is_dir():

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from s2e.data.aggregation import AggregatedLabels
     from s2e.data.annotations import Annotations
+    from s2e.data.model_samples import ModelSamples
 
     Array = NDArray[Any]
     Labels = NDArray[np.int64]
@@ -42,6 +43,7 @@ class LabelledData:
         rows: (N,) int64, row of each sample in its source.
         annotations: labels of several annotators for these samples, whose consensus the labels are; else None.
         reviewed: (N,) bool, labels that were reviewed and are trusted; None for none.
+        model_samples: the samples as models of scikit-learn take them; None where these take the inputs.
     """
 
     inputs: Array
@@ -51,6 +53,7 @@ class LabelledData:
     rows: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     annotations: Annotations | None = None
     reviewed: NDArray[np.bool_] | None = None
+    model_samples: ModelSamples | None = None
 
     def __post_init__(self) -> None:
         if self.rows.size == 0 and len(self.inputs) > 0:
@@ -107,6 +110,7 @@ class LabelledData:
         clean = None if self.clean_labels is None else self.clean_labels[index]
         annotations = None if self.annotations is None else self.annotations.take(index)
         reviewed = None if self.reviewed is None else self.reviewed[index]
+        model_samples = None if self.model_samples is None else self.model_samples[index]
         return replace(
             self,
             inputs=self.inputs[index],
@@ -115,6 +119,7 @@ class LabelledData:
             rows=self.rows[index],
             annotations=annotations,
             reviewed=reviewed,
+            model_samples=model_samples,
         )
 
     def with_noisy_labels(self, noisy: Labels) -> LabelledData:
@@ -128,6 +133,7 @@ class Samples(NamedTuple):
 
     inputs: Array  # (N, ...)
     ids: list[str]  # N
+    model_samples: ModelSamples | None = None  # as models of scikit-learn take them, if not the inputs
 
 
 @dataclass(frozen=True)

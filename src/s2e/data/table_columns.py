@@ -7,9 +7,11 @@ Letters: N rows.
     booleans, yes and no    0 and 1; missing values become the more frequent value
     dates and times         day, year, month, weekday and hour (`date_columns`)
     text, pandas categories one input for each of the 32 most frequent values, and one for all others if there are any
-    text columns, if named  TF-IDF of words, and projections of these (`text_columns`)
-    left out                constant or entirely missing; text with fewer than two rows per value; integers that number
-                            the rows; columns to drop
+    free text               TF-IDF of words and of pieces of words, and projections of these (`text_columns`):
+                            text of three words or more on average with fewer than two rows per value, and
+                            columns that the caller names
+    left out                constant or entirely missing; other text with fewer than two rows per value; integers
+                            that number the rows; columns to drop
     error                   lists and other nested values
 
 A column with missing values in training has an indicator of missing values as a further input. Values that did not
@@ -32,7 +34,7 @@ from pandas.api import types
 from s2e.data.column_values import BOOLEANS, DECIMAL_MARKS, column_numbers, decimal_mark_of, value_text, value_texts
 from s2e.data.date_columns import DateColumn, fit_dates
 from s2e.data.scaling import LARGEST, centre_and_scale, standardised
-from s2e.data.text_columns import TextColumn
+from s2e.data.text_columns import TextColumn, fit_text, is_text
 from s2e.errors import InvalidInput, listed
 from s2e.files.fields import Fields
 
@@ -263,6 +265,8 @@ def _fit_categories(name: str, values: pd.Series) -> Column:
     if len(texts) == 1 and not missing:
         return LeftOut(name, f"it is always {texts[0]}")
     if len(texts) >= FEW_TEXTS and 2 * len(texts) > counts.sum():
+        if is_text(texts) and (text := fit_text(name, values)) is not None:
+            return text
         return LeftOut(
             name,
             f"{len(texts)} different values in {counts.sum()} rows, such as {min(texts)[:MAX_SHOWN]!r}; name it in "

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from scipy import sparse
 
+from s2e.data.model_samples import TextSamples
 from s2e.data.samples import ColumnUse
 from s2e.data.table_columns import Column, LeftOut, column_from_json, fit_column
-from s2e.data.text_columns import fit_text
+from s2e.data.text_columns import TextColumn, fit_text
 from s2e.errors import InvalidInput, listed, raise_all, unknown_name
 from s2e.files.fields import Fields
 
@@ -139,6 +141,21 @@ class TableEncoder:
             first = last
         raise_all(problems)
         return inputs
+
+    @property
+    def texts(self) -> tuple[TextColumn, ...]:
+        """The columns of free text."""
+        return tuple(column for column in self.columns if isinstance(column, TextColumn))
+
+    def model_samples(self, frame: pd.DataFrame, inputs: Array) -> TextSamples | None:
+        """Return rows as models of scikit-learn take them, if there is text; `inputs` is what `encode` returned."""
+        if not self.texts:
+            return None
+        frame = with_text_names(frame)
+        is_text = [isinstance(column, TextColumn) for column in self.columns for _ in column.feature_names]
+        order = np.argsort(is_text, kind="stable")
+        terms = sparse.hstack([column.tf_idf(frame[column.name]) for column in self.texts]).tocsr()
+        return TextSamples(inputs[:, order], len(is_text) - sum(is_text), terms)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, for `from_json`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 import re
 from collections import Counter
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -24,6 +26,8 @@ from s2e.data.files import JSON_SUFFIXES, PARQUET_SUFFIX, TABLE_SUFFIXES
 from s2e.errors import InvalidInput, UnreadableData, first_line, listed
 from s2e.files.json_text import parse_json
 from s2e.files.regular import check_size, read_decompressed, unreadable
+
+logger = logging.getLogger(__name__)
 
 SEPARATORS = (",", ";", "\t")
 MISSING_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>", "?")
@@ -39,6 +43,10 @@ JSON_EXPANSION = 20
 """Values take up to twenty times the memory of their JSON text."""
 
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+WINDOWS = "cp1252"
+CONTROLS = re.compile(r"[\x01-\x08\x0e-\x1f]")
+"""Control characters that text has not."""
+
 INDEX_COLUMN = re.compile(r"__index_level_\d+__")
 
 
@@ -47,9 +55,9 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
     Args:
         path: a .csv or .tsv file, a .jsonl or .ndjson file of one JSON object in each line, each plain or .gz, or a
-            .parquet file. Text must be UTF-8, with or without a byte order mark. Of a .csv, the first record holds the
-            column names; fields are separated by commas, semicolons or tabs. With semicolons, numbers have a decimal
-            comma. Blank lines are ignored.
+            .parquet file. Text is UTF-8, UTF-16 with a byte order mark, or Windows-1252, as spreadsheet programs write
+            it. Of a .csv, the first record holds the column names; fields are separated by commas, semicolons or tabs.
+            With semicolons, numbers have a decimal comma. Blank lines are ignored.
 
     Returns:
         The rows in the order of the file, numbered from 0. Columns without a name are named as in pandas, "Unnamed: 0"
@@ -111,22 +119,11 @@ def _read_text(content: bytes, path: Path) -> pd.DataFrame:
 
 
 def _decoded(content: bytes, path: Path) -> str:
-    """Return the text without its byte order mark; the error names the first byte that is not UTF-8."""
-    name = path.name.removesuffix(".gz")
-    if content.startswith(UTF16_MARKS):
-        raise UnreadableData(
-            f"{path} must be UTF-8 text, but is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {name} > utf8-{name}"
-        )
+    """Return the text without its byte order mark; the error names the first byte that cannot be read."""
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-16" if content.startswith(UTF16_MARKS) else "utf-8-sig")
     except UnicodeDecodeError as error:
-        mark = len(content) - len(content.removeprefix(b"\xef\xbb\xbf"))  # the error does not count the mark
-        position = mark + error.start
-        line = content.count(b"\n", 0, position) + 1
-        raise UnreadableData(
-            f"{path} must be UTF-8 text, but has the byte 0x{content[position]:02x} on line {line} (byte {position + 1}"
-            f" of the file); if it comes from Windows: iconv -f WINDOWS-1252 -t UTF-8 {name} > utf8-{name}"
-        ) from error
+        text = _from_windows(content, path) or _refuse(content, path, error)
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise UnreadableData(
@@ -134,6 +131,38 @@ def _decoded(content: bytes, path: Path) -> str:
             f"save it as CSV UTF-8."
         )
     return text
+
+
+def _from_windows(content: bytes, path: Path) -> str | None:
+    """Return text in the encoding of Western European Windows, as spreadsheet programs write it there, with a warning.
+
+    None where the bytes are none, have control characters as text has not, or begin with a byte order mark.
+    """
+    try:
+        text = content.decode(WINDOWS)
+    except UnicodeDecodeError:
+        return None
+    if content.startswith((*UTF16_MARKS, b"\xef\xbb\xbf")) or CONTROLS.search(text) is not None:
+        return None
+    changed = next(character for character in text if not character.isascii())
+    logger.warning(
+        "%s is not UTF-8 and is read as Windows-1252, with characters such as %r; if these are wrong, save it as UTF-8",
+        *(path.name, changed),
+    )
+    return text
+
+
+def _refuse(content: bytes, path: Path, error: UnicodeDecodeError) -> NoReturn:
+    name = path.name.removesuffix(".gz")
+    if content.startswith(UTF16_MARKS):
+        raise UnreadableData(f"{path} must be UTF-16 text, as it begins, but ends within a character; write it again.")
+    mark = len(content) - len(content.removeprefix(b"\xef\xbb\xbf"))  # the error does not count the mark
+    position = mark + error.start
+    line = content.count(b"\n", 0, position) + 1
+    raise UnreadableData(
+        f"{path} must be UTF-8 text, but has the byte 0x{content[position]:02x} on line {line} (byte {position + 1} of "
+        f"the file); convert it from its encoding, ENCODING: iconv -f ENCODING -t UTF-8 {name} > utf8-{name}"
+    ) from error
 
 
 def _layout(text: str, path: Path) -> _Layout:

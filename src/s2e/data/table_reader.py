@@ -97,7 +97,9 @@ class TableReader:
         """Read the rows of a table; the label column and the ID column may be missing."""
         frame = with_text_names(frame)
         ids = self.ids_of(frame) if self.id_column in frame.columns else _row_numbers(frame)
-        return Samples(self.encoder.encode(_input_columns(frame, self.label, self.id_column)), ids)
+        columns = _input_columns(frame, self.label, self.id_column)
+        inputs = self.encoder.encode(columns)
+        return Samples(inputs, ids, self.encoder.model_samples(columns, inputs))
 
     def read_labelled(self, path: Path) -> LabelledData:
         """Read the rows of a table that have a label."""
@@ -123,8 +125,10 @@ class TableReader:
             )
         rows = np.flatnonzero(codes >= 0).astype(np.int64)
         class_index = np.array([self.class_names.index(text) for text in texts], dtype=np.int64)
-        inputs = self.encoder.encode(_input_columns(frame.iloc[rows], self.label, self.id_column))
-        return LabelledData(inputs, class_index[codes[rows]], self.class_names, rows=rows)
+        columns = _input_columns(frame.iloc[rows], self.label, self.id_column)
+        inputs = self.encoder.encode(columns)
+        model_samples = self.encoder.model_samples(columns, inputs)
+        return LabelledData(inputs, class_index[codes[rows]], self.class_names, rows=rows, model_samples=model_samples)
 
     def ids_of(self, frame: pd.DataFrame) -> list[str]:
         """Return the IDs of the N rows: values of the ID column, or row numbers from 1, without the header.

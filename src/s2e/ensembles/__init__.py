@@ -5,7 +5,7 @@ from s2e.ensembles.ensemble import Ensemble, choose_ensemble, single_member
 from s2e.ensembles.kept_members import KEPT, MOST_BYTES, MOST_MEMBERS, KeptMember, KeptMembers
 from s2e.ensembles.pooled_models import NETWORKS, PooledModels, PosteriorLabels, models_for, votes_and_pool
 from s2e.ensembles.pooling import Pool, audit_predictions, calibrate, geometric_mean, pool_by_likelihood
-from s2e.ensembles.scikit_models import flat, probabilities_of, take, weight_parameter
+from s2e.ensembles.scikit_models import flat, model_samples, probabilities_of, take, weight_parameter
 from s2e.ensembles.selection import bagged_selection, greedy_selection, is_better_beyond_noise
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "geometric_mean",
     "greedy_selection",
     "is_better_beyond_noise",
+    "model_samples",
     "models_for",
     "pool_by_likelihood",
     "probabilities_of",

@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from s2e.audit import FOLDS, stratified_folds
+from s2e.data.model_samples import TextSamples
 from s2e.ensembles.pooling import geometric_mean, pool_by_likelihood
-from s2e.ensembles.scikit_models import probabilities_of, weight_parameter
+from s2e.ensembles.scikit_models import PartOfSamples, probabilities_of, weight_parameter
 from s2e.errors import InvalidInput, first_line
 from s2e.files.fields import Fields
 
@@ -57,12 +59,15 @@ LEAST_PROBABILITY = 0.02
 ROUNDING = 1e-6
 """Tolerance of probabilities in a file."""
 
+_SPARSE = ("data", "indices", "indptr")
+"""Names of the arrays of a sparse matrix."""
+
 SOFT = "soft"
 """Name of the cleaning: the posterior is the label."""
 
 
 def models_for(samples: Any, classes: int) -> dict[str, Any]:
-    """Return the models of a pool, by name, for encoded or sparse samples (N, F) of C classes.
+    """Return the models of a pool, by name, for samples (N, F) of C classes: encoded, sparse or with text.
 
     Their seeds are fixed, so that a model can be fitted again when a classifier is loaded.
     """
@@ -72,12 +77,16 @@ def models_for(samples: Any, classes: int) -> dict[str, Any]:
     from sklearn.svm import SVC
 
     count, columns = samples.shape
-    logistic = LogisticRegression(max_iter=1000)
+    logistic, bayes = LogisticRegression(max_iter=1000), ComplementNB(alpha=0.3)
     if count * classes > MOST_NUMBERS:
         return {}
+    if isinstance(samples, TextSamples):
+        of_terms = {"logistic-regression": _of_part("linear", logistic), "naive-bayes": _of_part("terms", bayes)}
+        others = models_for(samples.inputs, classes)
+        return of_terms | {name: _of_part("inputs", each) for name, each in others.items() if name not in of_terms}
     if sparse.issparse(samples):
-        bayes = {"naive-bayes": ComplementNB(alpha=0.3)} if samples.data.min(initial=0.0) >= 0 else {}
-        return {"logistic-regression": logistic, **bayes}
+        is_frequency = samples.data.min(initial=0.0) >= 0
+        return {"logistic-regression": logistic, **({"naive-bayes": bayes} if is_frequency else {})}
     if count * columns > MOST_NUMBERS:
         return {}
     if classes > MOST_CLASSES_OF_TREES:
@@ -91,12 +100,16 @@ def models_for(samples: Any, classes: int) -> dict[str, Any]:
     }
 
 
+def _of_part(part: str, model: Any) -> Any:
+    return Pipeline([("samples", PartOfSamples(part)), ("model", model)])
+
+
 @dataclass(frozen=True, eq=False)
 class PosteriorLabels:
     """Samples with several possible classes.
 
     Attributes:
-        samples: (N, F) dense or sparse.
+        samples: (N, F) dense or sparse, or with text.
         classes: (N, L) candidates.
         posterior: (N, L) their probabilities.
     """
@@ -172,13 +185,17 @@ class PooledModels:
         """Return what the models were fitted to, for a file."""
         labels, samples = self.labels, self.labels.samples
         arrays = {"classes": labels.classes, "posterior": labels.posterior}
+        if isinstance(samples, TextSamples):
+            arrays["samples"], samples = samples.inputs, samples.terms
         if sparse.issparse(samples):
-            return arrays | {name: getattr(samples, name) for name in ("data", "indices", "indptr")}
+            return arrays | {name: getattr(samples, name) for name in _SPARSE}
         return arrays | {"samples": samples}
 
     def about(self) -> dict[str, Any]:
-        """Return the rest, for a file."""
+        """Return the rest, for a file; `columns` of sparse samples, or of the terms of text."""
         samples = self.labels.samples
+        if isinstance(samples, TextSamples):
+            return {"weights": self.weights, "columns": samples.terms.shape[1], "plain": samples.plain}
         return {"weights": self.weights} | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
 
     @classmethod
@@ -191,25 +208,38 @@ class PooledModels:
         votes = about.fields("weights")
         weights = {name: votes.number(name) for name in votes.values}
         try:
-            candidates, posterior, samples = arrays["classes"], arrays["posterior"], arrays.get("samples")
-            if samples is None:
-                shape = (len(candidates), about.integer("columns", least=1))
-                samples = sparse.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
-                samples.check_format()
+            candidates, posterior = arrays["classes"], arrays["posterior"]
+            samples = _samples_from_file(about, arrays, len(candidates))
             _check(weights, candidates, posterior, samples, classes)
             return cls.fit(weights, PosteriorLabels(samples, candidates, posterior), classes)
         except (KeyError, ValueError, TypeError) as problem:
             raise InvalidInput(f"the data of its models are damaged: {first_line(problem)}") from problem
 
 
+def _samples_from_file(about: Fields, arrays: Mapping[str, NDArray[Any]], count: int) -> Any:
+    """Return the samples that a file holds, in one of three forms."""
+    dense = arrays.get("samples")
+    if "columns" not in about:
+        return arrays["samples"]
+    shape = (count, about.integer("columns", least=1))
+    terms = sparse.csr_matrix(tuple(arrays[name] for name in _SPARSE), shape=shape)
+    terms.check_format()
+    if dense is None:
+        return terms
+    if dense.ndim != 2 or len(dense) != count or dense.dtype.kind != "f" or terms.data.min(initial=0.0) < 0:
+        raise ValueError("other samples")
+    return TextSamples(dense, about.integer("plain", least=0, most=dense.shape[1]), terms)
+
+
 def _check(
     weights: Mapping[str, float], candidates: NDArray[Any], posterior: NDArray[Any], samples: Any, classes: int
 ) -> None:
     """Raise `ValueError` unless what a file holds of a pool is possible."""
-    if samples.ndim != 2 or samples.dtype.kind != "f":
-        raise ValueError("other samples")
-    if not np.isfinite(samples.data if sparse.issparse(samples) else samples).all():
-        raise ValueError("samples that are not finite")
+    for array in [samples.inputs, samples.terms] if isinstance(samples, TextSamples) else [samples]:
+        if array.ndim != 2 or array.dtype.kind != "f":
+            raise ValueError("other samples")
+        if not np.isfinite(array.data if sparse.issparse(array) else array).all():
+            raise ValueError("samples that are not finite")
     unknown = weights.keys() - {NETWORKS, *models_for(samples, classes)}
     if unknown or not weights or not all(0 < weight <= 1 for weight in weights.values()):
         raise ValueError("other votes")

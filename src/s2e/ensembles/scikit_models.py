@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn: weights of samples, probabilities of classes, rows of samples.
+"""Estimators of scikit-learn: weights of samples, probabilities of classes, the samples they take.
 
 Letters: N samples, C classes.
 """
@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
+
+from s2e.data import LabelledData
+from s2e.data.model_samples import concatenated
 
 
 def weight_parameter(estimator: Any) -> str | None:
@@ -44,6 +48,36 @@ def probabilities_of(estimator: Any, samples: Any, classes: int) -> NDArray[np.f
 def take(samples: Any, rows: NDArray[np.int64]) -> Any:
     """Return some rows of samples."""
     return samples.iloc[rows] if hasattr(samples, "iloc") else samples[rows]
+
+
+class PartOfSamples(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """The first step of a model that takes one part of `TextSamples`.
+
+    Args:
+        part: name of the attribute.
+    """
+
+    def __init__(self, part: str = "inputs") -> None:
+        self.part = part
+
+    def fit(self, X: Any, y: Any = None) -> PartOfSamples:  # noqa: ARG002
+        """Return self: there is nothing to fit."""
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the part."""
+        return getattr(X, self.part)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def model_samples(*parts: LabelledData) -> Any:
+    """Return the samples of some parts, one after the other, as models take them."""
+    given = [part.model_samples for part in parts if part.model_samples is not None]
+    if len(given) == len(parts):
+        return concatenated(given)
+    return flat(np.concatenate([part.inputs for part in parts]))
 
 
 def flat(samples: Any) -> Any:

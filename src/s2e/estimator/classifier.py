@@ -29,6 +29,7 @@ from s2e.data import LabelledData, default_share, samples_and_labels
 from s2e.data.column_values import value_text
 from s2e.data.encoders import Encoder, column_uses
 from s2e.data.image_encoding import ImageEncoder
+from s2e.data.model_samples import TextSamples
 from s2e.data.reviewed import Decision, hold_out_with_decisions, matched, with_decisions
 from s2e.data.samples import ColumnUse
 from s2e.data.sparse_projection import SparseEncoder
@@ -291,7 +292,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 f"`y` must hold at least two classes, but got only one class, {self.classes_.tolist()[0]!r}."
             )
         self._encoder = self._fitted_encoder(samples, derive(seed, "features"))
-        data = LabelledData(self._encoder.encode(samples), labels.astype(np.int64), _names(self.classes_))
+        inputs = self._encoder.encode(samples)
+        data = LabelledData(
+            inputs,
+            labels.astype(np.int64),
+            _names(self.classes_),
+            model_samples=samples if sparse.issparse(samples) else self._text_samples(samples, inputs),
+        )
         if crowd is not None:
             data = replace(data, annotations=crowd.annotations_of(_texts(self.classes_)))
         decided = matched(decisions, data, None)
@@ -338,7 +345,6 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 search_time=search_time,
                 listener=listener,
                 stop_early=self.stop_early,
-                model_samples=samples if sparse.issparse(samples) else None,
             )
             selected = outcome.selected[-1]
             diverged = bool(selected.trained.curves.diverged[selected.index])
@@ -404,8 +410,13 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             inputs: the same, encoded.
         """
         if isinstance(self.final_estimator, str):
-            return samples if sparse.issparse(samples) else flat(inputs)
+            text = self._text_samples(samples, inputs)
+            return samples if sparse.issparse(samples) else flat(inputs) if text is None else text
         return X if isinstance(X, pd.DataFrame) else flat(samples)
+
+    def _text_samples(self, samples: Any, inputs: NDArray[Any]) -> TextSamples | None:
+        """Return the rows of a table with free text as models take them; None for other samples."""
+        return self._encoder.model_samples(samples, inputs) if isinstance(self._encoder, TableEncoder) else None
 
     def _training(self) -> TrainingSpec:
         return TrainingSpec(
@@ -488,8 +499,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         check_is_fitted(self)
         with self._threads():
             if isinstance(self._encoder, RunInputs):
-                inputs = self._encoder.encode(X)
-                own = flat(inputs)
+                read = self._encoder.read(X)
+                inputs = np.asarray(read.inputs)
+                own = flat(inputs) if read.model_samples is None else read.model_samples
             else:
                 X = samples_and_labels(X, None)[0]
                 samples = self._checked(X)

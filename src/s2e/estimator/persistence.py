@@ -230,7 +230,7 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
         _check_names(about, given, fitted._encoder)
         fitted.feature_names_in_ = np.array(given, dtype=object)
     fitted._index = None
-    fitted._store_final(_read_model(about, arrays, len(names), _columns_of(fitted._encoder, shape)))
+    fitted._store_final(_read_model(about, arrays, len(names), _columns_of(fitted._encoder, shape), fitted._encoder))
 
 
 def _written_model(fitted: Any, tensors: dict[str, torch.Tensor]) -> dict[str, Any] | None:
@@ -265,16 +265,18 @@ def _columns_of(encoder: Encoder, shape: tuple[int, ...]) -> int | None:
 
 
 def _read_model(
-    about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int, columns: int | None
+    about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int, columns: int | None, encoder: Encoder
 ) -> PooledModels | None:
     """Return the models of a pool, fitted again to the data they were fitted to; None where there are none.
 
-    The number of columns of sparse samples is compared with that of the encoder first: it alone says how much memory
-    the models need.
+    The number of columns of sparse samples, or of the terms of text, is compared with that of the encoder first: it
+    alone says how much memory the models need.
     """
     if "model" not in about:
         return None
     written = about.fields("model").values.get("columns")
+    if isinstance(encoder, TableEncoder):
+        columns = sum(column.terms for column in encoder.texts)
     if written is not None and written != columns:
         raise about.error("model.columns", f"{columns}, as in the encoder", written)
     own = {key.removeprefix(MODEL): array for key, array in arrays.items() if key.startswith(MODEL)}

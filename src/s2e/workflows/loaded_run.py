@@ -20,7 +20,7 @@ from torch import nn
 
 from s2e.audit import AuditedRun, audit_run
 from s2e.data.input_readers import ArrayReader, ImageReader
-from s2e.data.samples import InputReader
+from s2e.data.samples import InputReader, Samples
 from s2e.data.table_reader import TableReader
 from s2e.engine import export_onnx
 from s2e.errors import InvalidInput, InvalidType, S2EWarning, UnreadableData
@@ -46,7 +46,11 @@ class RunInputs:
         self.reader = reader
 
     def encode(self, X: Any) -> NDArray[Any]:
-        """Return the inputs of the networks, (N, ...), uint8 or float32.
+        """Return the inputs of the networks, (N, ...), uint8 or float32; `X` as for `read`."""
+        return np.asarray(self.read(X).inputs)
+
+    def read(self, X: Any) -> Samples:
+        """Return the inputs of the networks, and the samples as models take them.
 
         Args:
             X: a path of a file or folder; otherwise, by the data of the run, a DataFrame with the columns of the
@@ -55,7 +59,7 @@ class RunInputs:
         """
         reader = self.reader
         if isinstance(X, (str, PathLike)):
-            return np.asarray(reader.read(Path(X)).inputs)
+            return reader.read(Path(X))
         if isinstance(reader, TableReader):
             frame = X if isinstance(X, pd.DataFrame) or not hasattr(X, "to_pandas") else X.to_pandas()
             if not isinstance(frame, pd.DataFrame):
@@ -63,11 +67,12 @@ class RunInputs:
                     f"`X` must be a DataFrame with the columns of the training table, or a path, but got "
                     f"{type(X).__name__}."
                 )
-            return np.asarray(reader.read_rows(frame).inputs)
+            return reader.read_rows(frame)
         if isinstance(reader, ImageReader):
-            return np.asarray(reader.read_list(X))
+            images = reader.read_list(X)
+            return Samples(images, [str(row) for row in range(len(images))])
         if isinstance(reader, ArrayReader):
-            return np.asarray(reader.read_array(np.asarray(X), "`X`").inputs)
+            return reader.read_array(np.asarray(X), "`X`")
         raise InvalidType(f"`X` must be a path for data read by {type(reader).__name__}.")
 
 
@@ -101,7 +106,8 @@ class RunClassifier:
     @warns_in_python
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class, (N, C); `X` as for `encode`."""
-        return self.voting.probabilities(self.inputs.encode(X))
+        read = self.inputs.read(X)
+        return self.voting.probabilities(np.asarray(read.inputs), read.model_samples)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every sample, (N,); `X` as for `encode`."""

@@ -55,8 +55,8 @@ from s2e.ensembles import (
     PosteriorLabels,
     choose_ensemble,
     distilled,
-    flat,
     is_better_beyond_noise,
+    model_samples,
     models_for,
     single_member,
     soft_trained,
@@ -434,13 +434,13 @@ class PipelineResult:
     models: PooledModels | None
     stopped: bool = False
 
-    def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the probabilities of the classifier for inputs of its networks, (N, C)."""
+    def probabilities(self, data: LabelledData) -> NDArray[np.float64]:
+        """Return the probabilities of the classifier for some samples, (N, C)."""
 
         def vote() -> NDArray[np.float64]:
-            return self.ensemble.probabilities(self.task, inputs)
+            return self.ensemble.probabilities(self.task, data.inputs)
 
-        return vote() if self.models is None else self.models.probabilities(flat(inputs), vote)
+        return vote() if self.models is None else self.models.probabilities(model_samples(data), vote)
 
 
 def _voting(
@@ -527,7 +527,6 @@ def search_and_train(
     listener: ProgressListener = SILENT,
     stage: str = "search",
     stop_early: bool = False,
-    model_samples: Any = None,
 ) -> PipelineResult:
     """Relabel a noisy validation part, search a schedule, train with it from new seeds, return the records.
 
@@ -547,7 +546,6 @@ def search_and_train(
         listener: receives the progress.
         stage: name of the search in the progress.
         stop_early: end the search when no schedule is expected to be better beyond noise.
-        model_samples: all samples as models take them, by their rows in the source; the inputs when None.
     """
     noisy = task.evaluate[VALIDATION] if validation == "noisy" else None
     relabel = relabel and validation == "noisy"
@@ -595,16 +593,10 @@ def search_and_train(
         )
     models = None
     if spec.models and spec.ensemble > 1 and not spec.distil and "out_of_fold" in records:
-        own = _samples_of(task, noisy) if model_samples is None else model_samples[records["rows"]]
+        own = model_samples(*([task.train] if noisy is None else [task.train, noisy]))
         models, ensemble, records = _pooled(task, own, ensemble, records, plan)
     kind = "relabelled" if relabel else validation
     return PipelineResult(found, selected, records, kind, task, ensemble, by, models, stopped)
-
-
-def _samples_of(task: Task, noisy: LabelledData | None) -> NDArray[Any]:
-    """Return the inputs of all samples with records as models take them, (N, F)."""
-    inputs = task.train.inputs if noisy is None else np.concatenate([task.train.inputs, noisy.inputs])
-    return np.asarray(flat(inputs))
 
 
 def _pooled(

@@ -131,7 +131,7 @@ def predict(run: Run, path: Path) -> Predictions:
         columns = pd.DataFrame({"id": pd.Series(samples.ids, dtype=object)})  # names may not be UTF-8
     if not len(samples.inputs):
         raise InvalidInput(f"{path} must hold samples to predict, but got none.")
-    probabilities = voting.probabilities(samples.inputs)
+    probabilities = voting.probabilities(samples.inputs, samples.model_samples)
     labels = _given_labels(reader, path, samples.ids, columns, classifier.class_names)
     found = Predictions(samples.ids, classifier.class_names, probabilities, columns, labels)
     if not found.has_prediction.any():

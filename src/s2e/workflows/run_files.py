@@ -140,13 +140,14 @@ def classifier_row(outcome: PipelineResult, test: LabelledData | None) -> dict[s
     parts = {VALIDATION: task.evaluate[VALIDATION], **({} if test is None else {TEST: test})}
     score = score_of(task.score)
     scores = {
-        name: float(score(torch.from_numpy(outcome.probabilities(part.inputs))[None], torch.from_numpy(part.labels))[0])
+        name: float(score(torch.from_numpy(outcome.probabilities(part))[None], torch.from_numpy(part.labels))[0])
         for name, part in parts.items()
     }
-    timed = parts[VALIDATION].inputs[:TIMED_SAMPLES]
+    valid = parts[VALIDATION]
+    timed = valid.take(np.arange(min(TIMED_SAMPLES, len(valid))))
     voting = VotingClassifier(ensemble.classifier(task), outcome.models)
     began = time.perf_counter()
-    voting.probabilities(timed)
+    voting.probabilities(timed.inputs, timed.model_samples)
     seconds = time.perf_counter() - began
     return {
         "votes": {NETWORKS: 1.0} if outcome.models is None else outcome.models.weights,

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from s2e.data import ENCODING, reader_from_json
+from s2e.data.model_samples import ModelSamples
+from s2e.data.table_reader import TableReader
 from s2e.engine import Classifier
 from s2e.ensembles import PooledModels, flat
 from s2e.errors import InvalidInput, UnreadableData
@@ -34,13 +37,20 @@ class VotingClassifier:
     networks: Classifier
     models: PooledModels | None = None
 
-    def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the probability of every class for inputs of the networks, (N, C)."""
+    def probabilities(self, inputs: NDArray[Any], model_samples: ModelSamples | None = None) -> NDArray[np.float64]:
+        """Return the probability of every class, (N, C).
+
+        Args:
+            inputs: (N, ...) of the networks.
+            model_samples: the same samples as the models take them; None where these take the inputs.
+        """
 
         def vote() -> NDArray[np.float64]:
             return self.networks.vote(inputs)
 
-        return vote() if self.models is None else self.models.probabilities(flat(inputs), vote)
+        if self.models is None:
+            return vote()
+        return self.models.probabilities(flat(inputs) if model_samples is None else model_samples, vote)
 
 
 def write_models(run: Run, models: PooledModels | None) -> None:
@@ -63,10 +73,20 @@ def read_voting(run: Run) -> VotingClassifier:
         about = described(metadata, "models", path)
         if "weights" not in about:
             return VotingClassifier(networks)
-        if "columns" in about:  # sparse samples, which no command has
-            raise about.error("columns", "missing", about.values["columns"])
+        if "columns" in about and about.values["columns"] != (
+            terms := _terms(run)
+        ):  # they say how much memory is needed
+            raise about.error("columns", f"{terms}, the terms of {ENCODING}", about.values["columns"])
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         models = PooledModels.from_file(about, arrays, len(networks.class_names))
     except (InvalidInput, TypeError) as problem:  # TypeError: a type that NumPy does not have
         raise UnreadableData(f"{str(path)!r} is damaged: {str(problem).rstrip('.')}; train it again.") from problem
     return VotingClassifier(networks, models)
+
+
+def _terms(run: Run) -> int:
+    """Return the number of terms of the text columns of a run."""
+    if not (run.path / ENCODING).is_file():
+        return 0
+    reader = reader_from_json(run.read_json(ENCODING), run.path / ENCODING)
+    return sum(column.terms for column in reader.encoder.texts) if isinstance(reader, TableReader) else 0
