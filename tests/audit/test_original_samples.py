@@ -68,6 +68,13 @@ def test_images_are_stored_as_they_are(run: Run) -> None:
         np.testing.assert_array_equal(image, source.train.inputs[row])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e39])
+def test_images_that_are_not_finite_are_refused(run: Run, value: float) -> None:
+    run.write_arrays("review.npz", {"rows": np.arange(2), "inputs": np.full((2, 8, 8), value)})
+    with pytest.raises(UnreadableData, match="`inputs` must be finite numbers of float32"):
+        stored_samples(run)
+
+
 def test_samples_that_are_neither_images_nor_rows_are_not_stored(run: Run) -> None:
     source = images()
     flat = replace(source.train, inputs=source.train.inputs.reshape(SAMPLES, -1))

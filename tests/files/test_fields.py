@@ -58,6 +58,15 @@ def test_shapes_are_of_samples_that_memory_can_hold(sizes: list[int]) -> None:
         Fields({"a": sizes}, "x.json").shape("a")
 
 
+def test_names_of_fields_are_shown_in_one_short_printable_line() -> None:
+    for name in ("\U0001a48e", "\x1b[31m", "two\nlines", "\ud800", "a" * 5000):
+        for outer in ({name: None}, {}):
+            with pytest.raises(UnreadableData) as refused:
+                Fields({"a": outer}, "x.json").fields("a").text(name)
+            assert str(refused.value).isprintable()
+            assert len(str(refused.value)) < 250
+
+
 def test_nested_fields_are_named_by_their_path() -> None:
     fields = Fields({"a": {"b": [{"c": "x"}]}}, "x.json")
     with pytest.raises(UnreadableData, match=r"`a\.b\[0\]\.c` must be a finite number in 0\.\.1, but got 'x'"):

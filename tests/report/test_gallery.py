@@ -108,6 +108,7 @@ def test_floats_outside_0_and_1_are_scaled_to_their_range():
 
     assert brightness(0.0, 0.2, 0.4, 0.8) == [0, 51, 102, 204]
     assert brightness(-1.0, 0.0, 1.0, 3.0) == [0, 64, 128, 255]
+    assert brightness(-3e38, 0.0, 3e38, 3e38) == [0, 128, 255, 255]
 
 
 @pytest.mark.parametrize(

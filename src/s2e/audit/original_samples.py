@@ -199,4 +199,6 @@ def _stored_images(arrays: Mapping[str, NDArray[Any]], origin: str) -> Originals
     usable = rows.ndim == 1 and rows.dtype.kind == "i" and inputs.dtype.kind in "uf" and inputs.ndim in (3, 4)
     if not usable or len(inputs) != len(rows) or not is_image(inputs.shape[1:]):
         raise UnreadableData(f"{origin!r} is damaged: `inputs` must be images, one for each of the `rows`.")
+    if inputs.dtype.kind == "f" and not (np.abs(inputs) <= np.finfo(np.float32).max).all():
+        raise UnreadableData(f"{origin!r} is damaged: `inputs` must be finite numbers of float32, but some are not.")
     return Originals(dict(zip(rows.tolist(), inputs, strict=True)))

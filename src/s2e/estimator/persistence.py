@@ -24,7 +24,7 @@ from s2e.engine import LAST_EPOCHS, VALIDATION, Classifier
 from s2e.ensembles import PooledModels
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.estimator.classifier import S2EClassifier
-from s2e.files.fields import Fields
+from s2e.files.fields import Fields, shown
 from s2e.networks import factory_of, statistics_of
 from s2e.runs import (
     Run,
@@ -364,7 +364,7 @@ def _array(name: str, tensor: torch.Tensor) -> NDArray[Any]:
     try:
         return tensor.numpy()
     except TypeError as problem:
-        raise InvalidInput(f"{name!a} must be of a type that NumPy has, but got {tensor.dtype}.") from problem
+        raise InvalidInput(f"{shown(name)} must be of a type that NumPy has, but got {tensor.dtype}.") from problem
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:

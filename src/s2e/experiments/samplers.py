@@ -35,6 +35,7 @@ from s2e.experiments.incumbent_curves import (
 )
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import PUBLISHED, ScheduleTable
+from s2e.files.fields import shown
 from s2e.runs import Run, RunLocation, Session, csv_text
 from s2e.samplers import SAMPLERS
 from s2e.seeds import derive
@@ -153,7 +154,7 @@ def _read_curves(run: Run, sampler: str) -> Iterator[IncumbentCurve]:
         noise, _, repeat = name.rpartition("/")
         if not repeat.isdecimal() or curve.dtype != np.float64 or curve.ndim != 2 or len(curve) != 3:
             raise UnreadableData(
-                f"{str(run.path / _file(sampler))!r} is damaged: {name!a} is not the curve of a search."
+                f"{str(run.path / _file(sampler))!r} is damaged: {shown(name)} is not the curve of a search."
             )
         yield IncumbentCurve(sampler, noise, int(repeat), *curve)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from s2e.errors import UnreadableData
 
 MAX_SHOWN = 60
+MAX_NAME = 120
 LONGEST_TEXT: Final = 4096
 """Characters of the longest name or option: those of the longest path."""
 
@@ -44,7 +45,7 @@ class Fields:
 
     def error(self, key: str, expected: str, got: Any) -> UnreadableData:
         """Return the error for a field that is not as expected."""
-        name = ".".join(filter(None, [self._path, key]))
+        name = self._name(key)
         what = f"`{name}`" if name else "it"
         return UnreadableData(f"{self.origin!r} is damaged: {what} must be {expected}, but got {shown(got)}.")
 
@@ -136,9 +137,15 @@ class Fields:
         if key in self.values:
             return self.values[key]
         if default is _REQUIRED:
-            name = ".".join(filter(None, [self._path, key]))
+            name = self._name(key)
             raise UnreadableData(f"{self.origin!r} is damaged or of another version of s2e: `{name}` is missing.")
         return default
+
+    def _name(self, key: str) -> str:
+        """Return the path of a field for a message: names may come from the file, so in one short printable line."""
+        name = ".".join(filter(None, [self._path, key]))
+        name = name if name.isprintable() else ascii(name)[1:-1]
+        return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
 def is_integer(value: Any) -> bool:

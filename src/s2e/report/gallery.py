@@ -283,7 +283,7 @@ def thumbnails(inputs: NDArray[Any]) -> tuple[list[str], tuple[int, int]]:
     if pixels.dtype != np.uint8:
         low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (0.0, 1.0)
         low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
-        pixels = (255 * (pixels - low) / max(high - low, 1e-12)).round().astype(np.uint8)
+        pixels = (255 * (pixels.astype(np.float64) - low) / max(high - low, 1e-12)).round().astype(np.uint8)
     if pixels.ndim == 4:
         pixels = np.moveaxis(pixels, 1, -1)  # (n, H, W, C)
         pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels

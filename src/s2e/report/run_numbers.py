@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from s2e.engine import LAST_EPOCHS
 from s2e.errors import UnreadableData
-from s2e.files.fields import Fields
+from s2e.files.fields import Fields, shown
 from s2e.methods import SEARCHABLE
 from s2e.plots import display_name, noise_title
 from s2e.report.search_history import SearchHistory, search_history
@@ -219,11 +219,13 @@ def _read_curves(run: Run, epochs: int) -> dict[str, Floats]:
             continue
         if array.dtype.kind not in "fiu" or array.shape != (epochs,):
             raise UnreadableData(
-                f"{str(run.path / CURVES)!r} is damaged: {name!a} must be {epochs} numbers, one for each epoch, but "
-                f"got {array.dtype} of shape {array.shape}."
+                f"{str(run.path / CURVES)!r} is damaged: {shown(name)} must be {epochs} numbers, one for each epoch, "
+                f"but got {array.dtype} of shape {array.shape}."
             )
         if not (np.isnan(array) | ((array >= 0) & (array <= 1))).all():
-            raise UnreadableData(f"{str(run.path / CURVES)!r} is damaged: {name!a} must lie in 0..1, but does not.")
+            raise UnreadableData(
+                f"{str(run.path / CURVES)!r} is damaged: {shown(name)} must lie in 0..1, but does not."
+            )
     return found
 
 

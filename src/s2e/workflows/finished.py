@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.errors import InvalidInput, UnreadableData, listed
+from s2e.files.fields import shown
 from s2e.runs import Run
 from s2e.workflows.entrants import Entrant, Setting
 from s2e.workflows.outcomes import Outcome, arrays, from_arrays
@@ -80,4 +81,4 @@ def _key(outcome: Outcome) -> tuple[str, str, int]:
 def _check_matrix(name: str, matrix: NDArray[np.float64]) -> None:
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] >= 2
     if matrix.dtype.kind != "f" or not square:  # numbers are NaN where the training diverged
-        raise InvalidInput(f"the matrix {name!a} must be square, but got {matrix.dtype} of shape {matrix.shape}.")
+        raise InvalidInput(f"the matrix {shown(name)} must be square, but got {matrix.dtype} of shape {matrix.shape}.")
