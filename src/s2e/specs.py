@@ -119,7 +119,10 @@ class DataSpec:
     id_column: str = option("", "ID column of a table", flag="--id", metavar="COLUMN")
     drop: tuple[str, ...] = option((), "Columns of a table to leave out", metavar="COLUMN[,…]", separated=True)
     text: tuple[str, ...] = option(
-        (), "Columns of a table with free text to learn from", metavar="COLUMN[,…]", separated=True
+        (),
+        "Columns of a table that are text, beside those whose values mostly occur once and have three words or more",
+        metavar="COLUMN[,…]",
+        separated=True,
     )
     annotators: tuple[str, ...] = option(
         (),

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.usefixtures("work")
     ("augment", "mention"),
     [
         ("crop,flop", "`augment` must be one of flip, "),
-        ("crop:padding=0", "`padding` of augment crop must be an integer of at least 1, but got '0'"),
+        (
+            "crop:padding=0",
+            "`padding` of augment crop must be an integer of at least 1 and at most 1,000,000",
+        ),
         ("crop:padding=8", "`padding` of crop must be less than the shorter side of the images, 8 pixels, but got 8"),
         ("flip,cutout:size=9", "`size` of cutout must not exceed the shorter side of the images, 8 pixels, but got 9"),
     ],

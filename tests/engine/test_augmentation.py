@@ -232,7 +232,10 @@ def test_augmentation_by_name_or_object(augment, expected):
         ("crop:pad=4", r"options of `augment` crop must be one of padding, but got 'pad'"),
         ("flip:p=0.5", r"options of `augment` flip must not be given, but got 'p'"),
         ("normalize:mean=0", r"options of `augment` normalize must not be given"),
-        ("crop:padding=0", r"`padding` of augment crop must be an integer of at least 1, but got '0'"),
+        (
+            "crop:padding=0",
+            r"`padding` of augment crop must be an integer of at least 1 and at most 1,000,000",
+        ),
         ("cutout:size=1.5", r"`size` of augment cutout must be an integer of at least 1"),
     ],
 )

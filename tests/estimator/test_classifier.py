@@ -414,3 +414,16 @@ def test_one_member_has_the_networks_of_one_pair(noisy):
     assert len(fitted(noisy[0], noisy[1], ensemble=1)._classifier.networks) == 2
     assert len(fitted(noisy[0], noisy[1], ensemble=4)._classifier.networks) > 2
     assert len(fitted(noisy[0], noisy[1], distil=True)._classifier.networks) == 1
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series], ids=lambda kind: kind.__name__)
+def test_texts_are_samples(kind):
+    generator = np.random.default_rng(0)
+    topics = {"cooking": ["soup", "bread", "salt"], "football": ["goal", "ball", "team"]}
+    right = np.repeat(list(topics), 40)
+    texts = [" ".join(generator.choice(topics[topic], 2)) for topic in right]
+    labels = np.where(generator.random(80) < 0.2, right[::-1], right)
+    fitted = S2EClassifier(n_trials=6, epochs=20, random_state=0).fit(kind(texts), labels)
+    assert fitted.columns_[["name", "kind"]].to_numpy().tolist() == [["text", "text"]]
+    assert fitted.predict(kind(["salt soup", "team goal"])).tolist() == ["cooking", "football"]
+    assert (fitted.predict(kind(texts)) == right).mean() > 0.95

@@ -29,6 +29,9 @@ INPUT_KEYS = ("image", "images", "img", "pixel_values", "x", "inputs", "input", 
 LABEL_KEYS = ("label", "labels", "target", "class", "y")
 """Usual keys of samples that are dictionaries, and of the label column of a table, in order of preference."""
 
+TEXT = "text"
+"""Name of the column of a sequence of texts."""
+
 PROGRESS_SECONDS = 5.0
 """Seconds between two messages while a dataset is read."""
 
@@ -265,8 +268,8 @@ def samples_and_labels(data: Any, labels: Any) -> tuple[Any, Any]:
     """Return samples as a DataFrame or an array, and their labels, from data that other libraries hold.
 
     Args:
-        data: a table of any library, a `torch.utils.data.Dataset`, or a dataset of `datasets`; other objects are
-            returned as they are.
+        data: a table of any library, a `torch.utils.data.Dataset`, a dataset of `datasets`, or a sequence of texts,
+            which becomes a table with the column `TEXT`; other objects are returned as they are.
         labels: labels, the name of the label column of a table, or None for a dataset that holds them.
     """
     from torch.utils.data import Dataset
@@ -286,7 +289,26 @@ def samples_and_labels(data: Any, labels: Any) -> tuple[Any, Any]:
     if isinstance(data, Dataset) or library_of(data) == DATASETS:
         read = as_labelled_data(data, label=labels if isinstance(labels, str) else None)
         return read.inputs, read.labels if labels is None or isinstance(labels, str) else as_labels(labels)
-    return data, as_labels(labels)
+    return (frame_of_texts(data) if _are_texts(data) else data), as_labels(labels)
+
+
+def frame_of_texts(texts: Any) -> Any:
+    """Return a sequence of texts as a table with the column `TEXT`; a Series keeps its index."""
+    import pandas as pd
+
+    return pd.DataFrame({TEXT: texts if isinstance(texts, pd.Series) else pd.Series(list(texts), dtype=object)})
+
+
+def _are_texts(data: Any) -> bool:
+    """Return whether an object is a sequence of one or more texts, some of which may be missing."""
+    if isinstance(data, np.ndarray) or hasattr(data, "iloc"):
+        if data.ndim != 1 or not len(data) or data.dtype.kind in "biufcmM":
+            return False
+    elif not (isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, type(None)))):
+        return False
+    return any(isinstance(each, str) for each in data) and all(
+        each is None or isinstance(each, (str, float)) for each in data
+    )
 
 
 # Tables

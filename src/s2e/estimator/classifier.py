@@ -27,6 +27,7 @@ from s2e.audit import Evidence, LabelAudit, audit
 from s2e.callbacks import Callback, RunStarted, callbacks_of
 from s2e.data import LabelledData, default_share, samples_and_labels
 from s2e.data.column_values import value_text
+from s2e.data.conversion import TEXT
 from s2e.data.encoders import Encoder, column_uses
 from s2e.data.image_encoding import ImageEncoder
 from s2e.data.model_samples import TextSamples
@@ -120,7 +121,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         scoring: what is maximised on validation: "accuracy", "balanced_accuracy" or "average_precision" (of the last of
             two classes, or mean over more).
         drop: columns of a table to leave out.
-        text: columns of a table with free text to learn from (TF-IDF, and truncated SVD if there are many words).
+        text: columns of a table that are text; others are text where most values occur once and have three words or
+            more on average. Models learn from the TF-IDF of words and of pieces of words, networks from projections.
         validation_share: share of the samples to hold out without `X_val`; a tenth, or up to a fifth of few, when None.
         sparse_components: columns that a sparse `X` with more of them is reduced to (truncated SVD); None keeps all.
         device: "cpu", "cuda", …, or "auto"; several separated by commas, as in "cuda:0,cuda:1", share the training.
@@ -256,7 +258,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
         Args:
             X: (N, F) numbers, dense or sparse, NaN where one is missing; a table of pandas, polars, pyarrow or
-                `datasets` of Hugging Face, also with text, categories and dates; images, (N, H, W),
+                `datasets` of Hugging Face, also with text, categories and dates; N texts; images, (N, H, W),
                 (N, channels, H, W) or (N, H, W, channels), as uint8 or other numbers; or a map-style
                 `torch.utils.data.Dataset`, which is read once, so that random transforms are drawn once for every
                 sample.
@@ -442,7 +444,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _fitted_encoder(self, samples: Any, seed: int) -> Encoder:
         if isinstance(samples, pd.DataFrame):
-            encoder = TableEncoder.fit(samples, drop=self.drop or (), text=self.text or ())
+            is_only_text = list(samples.columns) == [TEXT] and samples[TEXT].dtype.kind not in "biufcmM"
+            only_text = (TEXT,) if is_only_text else ()
+            encoder = TableEncoder.fit(samples, drop=self.drop or (), text=self.text or only_text)
             if hasattr(self, "feature_names_in_"):  # columns of arrays have no names; see `columns_`
                 encoder.log_left_out()
             return encoder
