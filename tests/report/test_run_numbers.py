@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import report_runs as runs
+from s2e.errors import UnreadableData
 from s2e.report.run_numbers import read_numbers
 from s2e.runs.directory import Run
 
@@ -36,3 +38,13 @@ def test_numbers_of_a_comparison():
     assert found == [(row["noise"], row["method"], *row["last_10_epochs"].values()) for row in summary]
     assert [len(setting.searches) for setting in numbers.settings] == [1, 1]
     assert all(curve.low is not None for setting in numbers.settings for curve in setting.test)
+
+
+@pytest.mark.parametrize("made", [runs.images, runs.comparison])
+def test_options_without_the_number_of_epochs_are_refused(made, tmp_path):
+    run = Run.open(runs.copy_of(made, tmp_path))
+    config = run.read_json("config.json")
+    del config["options"]["epochs"]
+    run.write_json("config.json", config)
+    with pytest.raises(UnreadableData, match=r"`options\.epochs` must be an integer .* but got None"):
+        read_numbers(run)

@@ -159,6 +159,7 @@ def read_numbers(run: Run) -> RunNumbers:
     for name in ("data_root", "study", "network", "data_fingerprint"):
         written.text(name)
     written.fields("versions").text("s2e")
+    written.fields("options").integer("epochs", least=1)  # a run stores the number that was decided
     command = written.text("command")
     if command not in REPORTED:
         raise written.error("command", f"one of {', '.join(REPORTED)}", command)
