@@ -44,6 +44,10 @@ BENCHMARK_HELP = (
     "a folder of class folders of images, a FILE.npz, hf:NAME, or digits, mnist, fashion-mnist, cifar10 or cifar100"
 )
 DATA_HELP = f"a table (.csv, .tsv, .jsonl, .parquet; see --label), {BENCHMARK_HELP}"
+SAMPLES_HELP = (
+    "Use at most this many training samples, and as many test samples, with equal shares of every class; all when not "
+    "given"
+)
 NETWORK_HELP = (
     "auto (chosen by the shape of the data), linear, mlp (options: mlp:widths=512-256,dropout=0.2 and "
     "batch_norm=true), cifar10-cnn, cifar100-cnn, resnet18, resnet34, preact-resnet18, preact-resnet34, "
@@ -445,7 +449,9 @@ class CompareOptions:
     noises: tuple[str, ...] = _noises()
     methods: tuple[str, ...] = option(
         (ALL,),
-        f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD",
+        f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD, s2e-noisy-validation; "
+        "and oracles, which use the true labels: oracle:selected (Standard on the right labels only), oracle:clean (on "
+        "clean labels)",
         separated=True,
         panel="Training",
     )
@@ -461,17 +467,43 @@ class CompareOptions:
     )
     training: TrainingSpec = nested(TrainingSpec)
     search: SearchSpec = nested(SearchSpec, without=("time_budget", "stop_early"))
+    searches: int = option(
+        1,
+        "Searches for each noise setting, each on its own draw of the noise; search i of N makes the schedule of the "
+        "seeds i, i + N, …, so that deviations over seeds include those of searches",
+        panel="Search",
+    )
+    test_part: str = option(
+        "",
+        "Report the accuracy on a part of the test samples too, such as 5000-9999 (rows from 0, both included)",
+        metavar="FIRST-LAST",
+        panel="Data",
+    )
+    samples: int | None = option(None, SAMPLES_HELP, type=int, panel="Data")
     seed: int = _seed()
+
+    @property
+    def test_rows(self) -> range | None:
+        """The rows of `test_part`; None for no part."""
+        return rows_of("test_part", self.test_part) if self.test_part else None
 
     def __post_init__(self) -> None:
         rate = self.noise_rate
         raise_all(
             [
                 count_problem("seeds", self.seeds),
+                count_problem("searches", self.searches)
+                or (
+                    None
+                    if self.searches <= self.seeds
+                    else f"`searches` must be at most `seeds`, but got searches={self.searches}, seeds={self.seeds}."
+                ),
+                count_problem("samples", self.samples, None),
                 None if rate is None or 0 <= rate < 1 else f"`noise_rate` must lie in [0, 1), but got {rate}.",
                 None if self.noises else "`noises` must hold at least one noise setting, but got none.",
             ]
         )
+        _ = self.test_rows  # raises if it is no range
 
 
 PAPER_NOISES = ("symmetric:0.2", "symmetric:0.5", "pair:0.45")
@@ -734,6 +766,14 @@ def to_boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return text.lower() == "true"
+
+
+def rows_of(name: str, text: str) -> range:
+    """Return the rows of a text such as "5000-9999", both included."""
+    match = re.fullmatch(r"(\d{1,9})-(\d{1,9})", text.strip())
+    if match is None or int(match[1]) > int(match[2]):
+        raise InvalidInput(f"`{name}` must be written as FIRST-LAST, such as 5000-9999, but got {text!r}.")
+    return range(int(match[1]), int(match[2]) + 1)
 
 
 def to_bytes(name: str, text: str | None) -> int | None:

@@ -9,7 +9,15 @@ from s2e.data.input_readers import ENCODING, ArrayReader, reader_from_json
 from s2e.data.loading import available, load
 from s2e.data.natural_order import natural_key
 from s2e.data.noise import achieved_rate, check_transition_matrix, parse_noise, read_matrix
-from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split, load_source, prepare
+from s2e.data.preparing import (
+    Prepared,
+    check_preparation,
+    corrupt_and_split,
+    load_source,
+    prepare,
+    with_at_most,
+    with_noise,
+)
 from s2e.data.samples import (
     ColumnUse,
     LabelledData,
@@ -49,4 +57,6 @@ __all__ = [
     "read_matrix",
     "reader_from_json",
     "samples_and_labels",
+    "with_at_most",
+    "with_noise",
 ]

@@ -224,6 +224,13 @@ def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -
     return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
 
 
+def at_most(data: LabelledData, samples: int | None, generator: np.random.Generator) -> LabelledData:
+    """Return at most this many samples, about the same share of every class, in their order; None for all."""
+    if samples is None or samples >= len(data):
+        return data
+    return hold_out(data, samples / len(data), generator)[1]
+
+
 def check_trainable(train: LabelledData, batch_size: int) -> None:
     """Raise for training data smaller than one batch, or with a class without samples."""
     problems = []

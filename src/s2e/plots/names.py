@@ -14,11 +14,16 @@ _DISPLAY_NAMES = {
     "reweight": "Reweight",
     "jocor": "JoCoR",
     "s2e": "S2E",
+    "s2e-noisy-validation": "S2E, noisy validation",
+    "oracle:selected": "oracle: right labels only",
+    "oracle:clean": "oracle: clean labels",
 }
 
 
 def display_name(method: str) -> str:
     """Return the display name of a method: `coteaching+` is Co-teaching+, `s2e:jocor` is S2E (JoCoR)."""
+    if method in _DISPLAY_NAMES:
+        return _DISPLAY_NAMES[method]
     name, _, searched = method.partition(":")
     shown = _DISPLAY_NAMES.get(name, name)
     return f"{shown} ({display_name(searched)})" if searched else shown

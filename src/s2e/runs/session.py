@@ -264,6 +264,18 @@ class Session(Generic[Options]):
             raise RunConflict(f"{str(self.location.out)!r} was made with other settings: {'; '.join(differences)}.")
 
 
+def is_finished(command: str, options: object, location: RunLocation) -> bool:
+    """Return whether a run has its results, with exactly these options.
+
+    Raise `RunConflict` if the directory holds a run with options that cannot be changed into these.
+    """
+    run = Run(location.out)
+    if not run.exists:
+        return False
+    session = Session(command, options, location, resume=True)
+    return run.is_finished and session._stored("options") == session.settings
+
+
 def stored_options(path: Path, command: str, known: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options and the location that a run was made with, to repeat them when it is resumed.
 
