@@ -5,8 +5,10 @@ A killed experiment continues with the part that was killed; finished parts are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from s2e.runs import Run, RunLocation, is_finished
@@ -34,6 +36,11 @@ class Part:
     command: str
     workflow: Workflow
     options: Any
+
+
+def folder_of(data: str) -> str:
+    """Return the name of a part for a data set: its name, or that of its file."""
+    return re.sub(r"[^\w.-]+", "-", PurePath(data).name).strip(".") or "data"
 
 
 def made_parts(parts: Iterable[Part], location: RunLocation, listener: ProgressListener) -> Iterator[tuple[Part, Run]]:

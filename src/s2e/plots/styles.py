@@ -52,6 +52,16 @@ _VARIANTS = {
 OTHER_COLOR = "#8B5A2B"
 """Colour of methods that are not in `STYLES`."""
 
+ORDERED_STYLES = (
+    Style("#CC3311"),
+    Style("#0077BB", (3.5, 1.5)),
+    Style("#222222", (1, 1.3)),
+    Style("#AA3377", (5, 1.3, 1, 1.3)),
+    Style("#CCBB44", (10, 2)),
+    Style("#005F33", (5, 1.3, 1, 1.3, 1, 1.3)),
+)
+"""Styles of lines that are no methods, in the order in which they are used."""
+
 _OTHER_DASHES = [(2, 1), (7, 3), (10, 1), (4, 1, 2, 1), (2, 3)]
 
 

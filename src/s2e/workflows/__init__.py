@@ -2,13 +2,22 @@
 
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.defaults import sized
-from s2e.workflows.entrants import CLEAN_ORACLE, NOISY_VALIDATION, ORACLES, SEARCHED, SELECTED_ORACLE, is_oracle
+from s2e.workflows.entrants import (
+    CLEAN_ORACLE,
+    NOISY_VALIDATION,
+    ORACLES,
+    SEARCHED,
+    SELECTED_ORACLE,
+    check_entrant_names,
+    is_oracle,
+)
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.loaded_run import LoadedRun, RunClassifier, RunInputs, load
 from s2e.workflows.outcomes import (
     HELD_OUT,
     PART,
     TEST,
+    TEST_PART,
     Outcome,
     best_of_competitors,
     curve_rows,
@@ -44,6 +53,7 @@ __all__ = [
     "SELECTED_ORACLE",
     "SILENT",
     "TEST",
+    "TEST_PART",
     "CallbackListener",
     "FinishedTrainings",
     "LoadedRun",
@@ -59,6 +69,7 @@ __all__ = [
     "best_of_competitors",
     "build_task",
     "check_choices",
+    "check_entrant_names",
     "curve_rows",
     "find_schedule_in_time",
     "find_schedules",

@@ -29,6 +29,7 @@ from s2e.data import (
     corrupt_and_split,
     fingerprint,
     hold_out,
+    in_rows,
     load_source,
     with_at_most,
     with_noise,
@@ -235,25 +236,12 @@ def _task(
     evaluate, test = dict(task.evaluate), prepared.splits.test
     if test is not None:
         evaluate[_evaluated_on(prepared)] = test
-        if (part := part_of(test, options.test_rows)) is not None:
-            evaluate[TEST_PART] = part
+        if options.test_rows is not None:
+            evaluate[TEST_PART] = in_rows(test, options.test_rows)
     if halve and task.clean is not None:
         trained_on, evaluate[UNUSED] = halves(task.clean, options.seed)
         task = replace(task, clean=trained_on)
     return replace(task, evaluate=evaluate)
-
-
-def part_of(test: LabelledData, rows: range | None) -> LabelledData | None:
-    """Return the test samples in some rows of their source; None for no rows."""
-    if rows is None:
-        return None
-    index = np.flatnonzero((test.rows >= rows.start) & (test.rows < rows.stop))
-    if not len(index):
-        raise InvalidInput(
-            f"`test_part` must name test samples, which are in rows {test.rows.min()} to {test.rows.max()}, but got "
-            f"{rows.start}-{rows.stop - 1}."
-        )
-    return test.take(index)
 
 
 def halves(clean: LabelledData, seed: int) -> tuple[LabelledData, LabelledData]:
