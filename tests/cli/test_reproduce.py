@@ -174,7 +174,7 @@ def test_searchers_prints_a_table_and_is_resumed_with_more_samplers(monkeypatch:
     shown = s2e(*SEARCHERS, *small, "--samplers", "random, curve")
     assert shown.exit_code == 0, shown.stderr
     assert "random with 3" in shown.stdout
-    assert shown.stdout.endswith("run: run\n")
+    assert shown.stdout.endswith("run: run\npage: run/README.md\n")
     more = s2e("reproduce", "searchers", "--resume", "--out", "run", "--samplers", "random,curve,tpe", "--json")
     result = json.loads(more.stdout)
     rows = [(row["sampler"], row["trainings"]) for row in result["summary"]]

@@ -109,6 +109,7 @@ app.command(cls=Command)(
         "Compare samplers: the validation error of the best schedule after a number of trainings.",
         running=RESUMABLE,
         tables="s2e.cli.sampler_table:sampler_tables",
+        next_commands=page_of_experiment,
     )
 )
 app.command(cls=Command)(

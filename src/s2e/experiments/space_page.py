@@ -77,7 +77,7 @@ def basis_lines() -> list[Line]:
     weights = np.full(4, 1 - np.exp(-1.0))  # equal weights
     mixture = np.concatenate([weights, *(EXAMPLES[index % len(EXAMPLES)] for index in range(4))])
     (rates,) = SPACES["s2e"].decode(mixture[None], SHOWN_EPOCHS)
-    return [*lines, Line("an R(t) of the space of S2E", "mean of four f", rates)]
+    return [*lines, Line("an R(t) of the space of S2E", "mean of f1 to f4", rates)]
 
 
 def perceptron_lines(data: str, sets: Sequence[Sequence[KeepRateCurve]]) -> list[Line]:
