@@ -316,3 +316,18 @@ def test_data_without_a_test_part_are_refused(tmp_path: Path) -> None:
     data = save_clusters(tmp_path / "own.npz", test=False)
     with pytest.raises(InvalidInput, match="`data` must come with a test part"):
         compare(space_options(data), "run")
+
+
+@pytest.mark.slow
+def test_several_data_sets_are_parts_with_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spaces, "write_figure", lambda *_: None)
+    names = ("one.npz", "two.npz")
+    given = space_options(save_clean_clusters(names[0]), noises=TWO_NOISES[:1], draws=1, seeds=1)
+    given = replace(given, data=(*given.data, save_clean_clusters(names[1], shuffled=True)))
+    run = compare(given, "run")
+    alone = compare(replace(given, data=names[1:]), "alone")
+    assert (run.path / names[1] / "summary.csv").read_bytes() == (alone.path / "summary.csv").read_bytes()
+    page = (run.path / "README.md").read_text()
+    assert [page.count(f"\n## {name}\n") for name in names] == [1, 1]
+    assert "(two.npz/schedules.png)" in page
+    assert {row["data"] for row in table(run, "summary.csv")} == set(names)
