@@ -217,7 +217,7 @@ def _accuracy_claim(compared: Compared) -> Claim:
         noise in published and own[noise][part]["mean"] * 100 >= published[noise]["s2e"] for noise in compared.noises
     )
     found = "; ".join(f"{noise_title(noise)}: {cell(row, LAST)}" for noise, row in own.items())
-    if published:
+    if published.keys() & own.keys():
         on = f"test images {compared.result['test_part']}" if compared.result.get("test_part") else "all test images"
         paper = " / ".join(f"{published[noise]['s2e']:.2f}" for noise in compared.noises if noise in published)
         here = " / ".join(percent(own[noise][part]["mean"]) for noise in compared.noises if noise in published)
