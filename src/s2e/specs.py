@@ -44,6 +44,10 @@ BENCHMARK_HELP = (
     "a folder of class folders of images, a FILE.npz, hf:NAME, or digits, mnist, fashion-mnist, cifar10 or cifar100"
 )
 DATA_HELP = f"a table (.csv, .tsv, .jsonl, .parquet; see --label), {BENCHMARK_HELP}"
+SAMPLES_HELP = (
+    "Use at most this many training samples, and as many test samples, with equal shares of every class; all when not "
+    "given"
+)
 NETWORK_HELP = (
     "auto (chosen by the shape of the data), linear, mlp (options: mlp:widths=512-256,dropout=0.2 and "
     "batch_norm=true), cifar10-cnn, cifar100-cnn, resnet18, resnet34, preact-resnet18, preact-resnet34, "
@@ -449,7 +453,9 @@ class CompareOptions:
     noises: tuple[str, ...] = _noises()
     methods: tuple[str, ...] = option(
         (ALL,),
-        f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD",
+        f"Methods: all, or a comma-separated list of {', '.join(METHODS)}, s2e, s2e:METHOD, s2e-noisy-validation; "
+        "and oracles, which use the true labels: oracle:selected (Standard on the right labels only), oracle:clean (on "
+        "clean labels)",
         separated=True,
         panel="Training",
     )
@@ -465,17 +471,89 @@ class CompareOptions:
     )
     training: TrainingSpec = nested(TrainingSpec)
     search: SearchSpec = nested(SearchSpec, without=("time_budget", "stop_early"))
+    searches: int = option(
+        1,
+        "Searches for each noise setting, each on its own draw of the noise; search i of N makes the schedule of the "
+        "seeds i, i + N, …, so that deviations over seeds include those of searches",
+        panel="Search",
+    )
+    test_part: str = option(
+        "",
+        "Report the accuracy on a part of the test samples too, such as 5000-9999 (rows from 0, both included)",
+        metavar="FIRST-LAST",
+        panel="Data",
+    )
+    samples: int | None = option(None, SAMPLES_HELP, type=int, panel="Data")
     seed: int = _seed()
+
+    @property
+    def test_rows(self) -> range | None:
+        """The rows of `test_part`; None for no part."""
+        return rows_of("test_part", self.test_part) if self.test_part else None
 
     def __post_init__(self) -> None:
         rate = self.noise_rate
         raise_all(
             [
                 count_problem("seeds", self.seeds),
+                count_problem("searches", self.searches)
+                or (
+                    None
+                    if self.searches <= self.seeds
+                    else f"`searches` must be at most `seeds`, but got searches={self.searches}, seeds={self.seeds}."
+                ),
+                count_problem("samples", self.samples, None),
                 None if rate is None or 0 <= rate < 1 else f"`noise_rate` must lie in [0, 1), but got {rate}.",
                 None if self.noises else "`noises` must hold at least one noise setting, but got none.",
             ]
         )
+        _ = self.test_rows  # raises if it is no range
+
+
+PAPER, LAPTOP = "paper", "laptop"
+SCALES = (PAPER, LAPTOP)
+"""Sizes of an experiment: that of the paper, for a GPU, and a small one, for minutes on two cores."""
+
+HUMAN_PARTS = ("cifar10n", "cifar100n", "cifar10n-resnet")
+"""Parts of the experiment with labels of people: the paper's networks, and a ResNet with augmentation."""
+
+PAPER_DATA = ("mnist", "cifar10", "cifar100")
+"""The data sets of the paper."""
+
+
+def _scale() -> Any:
+    return option(
+        PAPER,
+        "paper, or laptop: minutes on two cores, with fewer samples, epochs, seeds and searches; given options "
+        "override it, and data sets that are not in --data-root are replaced by digits instead of downloaded",
+        panel="Data",
+    )
+
+
+def _data_sets(default: tuple[str, ...], about: str = "") -> Any:
+    return option(
+        default,
+        f"Data sets, separated by commas{about}: {BENCHMARK_HELP}",
+        separated=True,
+        metavar="NAME[,…]",
+        panel="Data",
+    )
+
+
+def _samples() -> Any:
+    return option(None, SAMPLES_HELP, type=int, panel="Data")
+
+
+def with_scale(options: type, values: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
+    """Return the values of options in which those that were not given are those of the scale.
+
+    Args:
+        options: a class of options; `AT_LAPTOP` of it has the values at the small scale.
+        values: values by name, with `scale`.
+        given: names of the values that were given, which stay.
+    """
+    smaller: Mapping[str, Any] = getattr(options, "AT_LAPTOP", {}) if values.get("scale") == LAPTOP else {}
+    return {**values, **{name: value for name, value in smaller.items() if name not in set(given)}}
 
 
 PAPER_NOISES = ("symmetric:0.2", "symmetric:0.5", "pair:0.45")
@@ -487,22 +565,176 @@ _SHARE = "Share of the training samples to hold out; 0.1, or up to 0.2 of small 
 
 
 @dataclass(frozen=True)
+class MemorizationOptions:
+    """`s2e reproduce memorization`: training and test accuracy by epoch, in many settings (the paper's Figure 1)."""
+
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"data"})
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"data": ("mnist", "cifar10"), "epochs": 25, "seeds": 1, "samples": 1000}
+
+    data: tuple[str, ...] = _data_sets(PAPER_DATA)
+    noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
+    epochs: int = option(200, "Epochs of every training", panel="Training")
+    seeds: int = option(3, "Trainings in every setting; one in those of ResNet and DenseNet", panel="Training")
+    samples: int | None = _samples()
+    scale: str = _scale()
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        raise_all(
+            [*_scaled_problems(self), *(count_problem(name, getattr(self, name)) for name in ("epochs", "seeds"))]
+        )
+
+
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """`s2e reproduce comparison`: the paper's Figures 3 to 5, a comparison on each data set."""
+
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"data", "methods"})
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {
+        "data": ("mnist",),
+        "epochs": 20,
+        "seeds": 2,
+        "searches": 2,
+        "trials": 4,
+        "samples": 1000,
+    }
+
+    data: tuple[str, ...] = _data_sets(PAPER_DATA)
+    noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
+    methods: tuple[str, ...] = option(
+        (),
+        "Methods, as for s2e compare; when not given, those of the paper with S2E, noisy validation and oracles "
+        "(fewer on cifar100)",
+        separated=True,
+        panel="Training",
+    )
+    epochs: int = option(200, "Epochs of every training", panel="Training")
+    seeds: int | None = option(
+        None, "Trainings of each method; 5, or 3 on cifar100, when not given", type=int, panel="Training"
+    )
+    searches: int | None = option(
+        None,
+        "Searches for each noise setting, whose schedules the seeds share; 3, or 1 on cifar100, when not given",
+        type=int,
+        panel="Search",
+    )
+    trials: int | None = option(
+        None,
+        "Schedules of each search; 60, or 30 on cifar10 and 12 on cifar100, when not given",
+        type=int,
+        panel="Search",
+    )
+    samples: int | None = _samples()
+    scale: str = _scale()
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        raise_all(
+            [
+                *_scaled_problems(self),
+                count_problem("epochs", self.epochs),
+                *(count_problem(name, getattr(self, name), None) for name in ("seeds", "searches", "trials")),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class HumanOptions:
+    """`s2e reproduce human`: labels that people gave to CIFAR-10 and CIFAR-100."""
+
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"parts"})
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {
+        "parts": ("cifar10n",),
+        "epochs": 12,
+        "seeds": 2,
+        "searches": 2,
+        "trials": 2,
+        "samples": 1000,
+    }
+
+    parts: tuple[str, ...] = option(
+        HUMAN_PARTS, f"Parts, separated by commas: {', '.join(HUMAN_PARTS)}", separated=True, panel="Data"
+    )
+    epochs: int | None = option(
+        None, "Epochs of every training; 200, or 120 with ResNet, when not given", type=int, panel="Training"
+    )
+    seeds: int = option(3, "Trainings of each method", panel="Training")
+    searches: int = option(3, "Searches for each kind of labels; one with ResNet", panel="Search")
+    trials: int | None = option(
+        None,
+        "Schedules of each search; 60, or 12 on cifar100 and 6 with ResNet, when not given",
+        type=int,
+        panel="Search",
+    )
+    samples: int | None = _samples()
+    scale: str = _scale()
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        unknown = [part for part in self.parts if part not in HUMAN_PARTS]
+        raise_all(
+            [
+                *_scaled_problems(self),
+                None
+                if self.parts and not unknown
+                else f"`parts` must be some of {', '.join(HUMAN_PARTS)}, but got {', '.join(unknown) or 'none'}.",
+                *(count_problem(name, getattr(self, name)) for name in ("seeds", "searches")),
+                *(count_problem(name, getattr(self, name), None) for name in ("epochs", "trials")),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class ConvergenceOptions:
+    """`s2e reproduce convergence`: numerical checks of the paper's claims about its search."""
+
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"repeats": 100}
+
+    repeats: int = option(300, "Estimates whose errors are averaged, for each number of points", panel="Search")
+    scale: str = _scale()
+    seed: int = _seed()
+
+    def __post_init__(self) -> None:
+        raise_all([scale_problem(self.scale), count_problem("repeats", self.repeats)])
+
+
+def _scaled_problems(options: Any) -> list[str | None]:
+    """Return the problems of the fields that experiments share."""
+    data = getattr(options, "data", ("",))
+    return [
+        scale_problem(options.scale),
+        count_problem("samples", options.samples, None),
+        None if data and len(set(data)) == len(data) else f"`data` must name each data set once, but got {data!r}.",
+    ]
+
+
+@dataclass(frozen=True)
 class SpacesOptions:
     """`s2e reproduce spaces`: the schedules drawn in each space, trained and tested."""
 
-    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"together"})
+    MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"data", "together"})
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {
+        "data": ("mnist",),
+        "draws": 4,
+        "seeds": 2,
+        "epochs": 25,
+        "samples": 1000,
+    }
 
-    data: str = option("mnist", f"Data to train on: {BENCHMARK_HELP}")
+    data: tuple[str, ...] = _data_sets(("mnist", "cifar10"))
     noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
     draws: int = option(50, "Schedules drawn in each space, under each noise setting")
     sets: int = option(1, "Repetitions of the whole search with other draws, for standard errors")
     seeds: int = option(5, "Trainings of the schedule found in a space, in each set")
     together: int = option(250, _TOGETHER)
     training: SizedTrainingSpec = nested(SizedTrainingSpec)
+    samples: int | None = _samples()
+    scale: str = _scale()
     seed: int = _seed()
 
     def __post_init__(self) -> None:
-        raise_all(count_problem(name, getattr(self, name)) for name in ("draws", "sets", "seeds", "together"))
+        counts = ("draws", "sets", "seeds", "together")
+        raise_all([*_scaled_problems(self), *(count_problem(name, getattr(self, name)) for name in counts)])
 
 
 @dataclass(frozen=True)
@@ -510,6 +742,7 @@ class SamplersOptions:
     """`s2e reproduce searchers`: the samplers to compare, the data, and the budget."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"samplers", "jobs"})
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"repeats": 4, "random_trials": 120, "trials": 30}
 
     on: str = option(
         "table", f"The table of schedules, table:FILE for another one, or data to train on: {BENCHMARK_HELP}"
@@ -526,11 +759,13 @@ class SamplersOptions:
     training: SizedTrainingSpec = nested(SizedTrainingSpec, epochs=40)
     search: SearchSpec = nested(SearchSpec, trials=60, without=("sampler", "time_budget", "stop_early"))
     jobs: int | None = option(None, "Processes that search on a table; one for each core when not given", type=int)
+    scale: str = _scale()
     seed: int = _seed()
 
     def __post_init__(self) -> None:
         raise_all(
             [
+                scale_problem(self.scale),
                 *(count_problem(name, getattr(self, name)) for name in ("repeats", "random_trials")),
                 count_problem("jobs", self.jobs, None),
                 None
@@ -546,6 +781,8 @@ class SamplersOptions:
 class StepsOptions:
     """`s2e reproduce steps`: the steps and generation sizes to compare, and the budget."""
 
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"repeats": 10}
+
     on: str = option("table", "The table of schedules, or table:FILE for another one")
     only_draws: bool = option(False, "Use the uniform draws of the table only, not its other points")
     noises: tuple[str, ...] = _noises((), _PAPER)
@@ -555,10 +792,12 @@ class StepsOptions:
     )
     trials: int = option(960, "Trainings of each search, a multiple of every size")
     repeats: int = option(100, "Searches with each step and size under each noise setting")
+    scale: str = _scale()
     seed: int = _seed()
 
     def __post_init__(self) -> None:
-        raise_all(count_problem(name, getattr(self, name)) for name in ("trials", "repeats"))
+        counts = ("trials", "repeats")
+        raise_all([scale_problem(self.scale), *(count_problem(name, getattr(self, name)) for name in counts)])
 
 
 @dataclass(frozen=True)
@@ -740,6 +979,14 @@ def to_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def rows_of(name: str, text: str) -> range:
+    """Return the rows of a text such as "5000-9999", both included."""
+    match = re.fullmatch(r"(\d{1,9})-(\d{1,9})", text.strip())
+    if match is None or int(match[1]) > int(match[2]):
+        raise InvalidInput(f"`{name}` must be written as FIRST-LAST, such as 5000-9999, but got {text!r}.")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
 def to_bytes(name: str, text: str | None) -> int | None:
     """Return the number of bytes of a text such as "2G", "500M" or "1.5G"; None for None."""
     if text is None:
@@ -832,6 +1079,11 @@ def image_size_problem(value: object) -> str | None:
     if value is None or (isinstance(value, (int, Integral)) and int(value) >= SMALLEST_IMAGE_SIZE):
         return None
     return f"`image_size` must be an integer of at least {SMALLEST_IMAGE_SIZE} pixels, but got {value!r}."
+
+
+def scale_problem(value: object) -> str | None:
+    """Return the problem of a value that must be a scale; None if it is valid."""
+    return None if value in SCALES else f"`scale` must be {_one_of(SCALES)}, but got {value!r}."
 
 
 def seed_problem(value: object) -> str | None:

@@ -12,10 +12,23 @@ import pytest
 from command_line import assert_refused, s2e
 from s2e.cli import reproduce
 from s2e.errors import InvalidInput
-from s2e.experiments import convergence, samplers, spaces, steps
+from s2e.experiments import comparison, convergence_page, human, memorization, samplers, spaces, steps
 from s2e.experiments.schedule_table import build
 from s2e.runs.directory import CONFIG, Run
-from s2e.specs import SamplersOptions, SpacesOptions, StepsOptions, TableOptions, TrainingSpec, flatten
+from s2e.specs import (
+    ComparisonOptions,
+    ConvergenceOptions,
+    HumanOptions,
+    MemorizationOptions,
+    SamplersOptions,
+    SpacesOptions,
+    StepsOptions,
+    TableOptions,
+    TrainingSpec,
+    assemble,
+    flatten,
+    leaves,
+)
 from sampler_runs import NOISES, write_table
 from space_runs import save_clean_clusters
 
@@ -40,7 +53,10 @@ def test_without_a_name_help_is_shown() -> None:
 
 def test_unknown_name_is_refused_with_the_known_ones() -> None:
     names = {command.name or getattr(command.callback, "__name__", "") for command in reproduce.app.registered_commands}
-    assert names == {"convergence", "spaces", "searchers", "steps", "table"}
+    assert names == {
+        *("memorization", "comparison", "spaces", "searchers", "steps", "convergence", "human"),
+        *("table", "index"),
+    }
     refused = s2e("reproduce", "everything", "--seed", "1")
     assert_refused(refused, "`what` must be one of ", ", but got 'everything'")
     listed = re.search(r"one of (.*), but got", refused.stderr)
@@ -52,18 +68,56 @@ def test_unknown_name_is_refused_with_the_known_ones() -> None:
 # ---------------------------------------------------------------------------------------------------------- convergence
 
 
-def test_convergence_writes_or_prints_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "convergence", lambda seed: {"seed": seed})
-    written = s2e("reproduce", "convergence", "--seed", "7", "--out", "convergence.json")
-    assert (written.exit_code, written.stdout) == (0, "")
-    assert json.loads(Path("convergence.json").read_text()) == {"seed": 7}
-    assert json.loads(s2e("reproduce", "convergence").stdout) == {"seed": 0}
+def test_convergence_prints_claims_and_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence_page, "write_figure", lambda *_: None)
+    shown = s2e("reproduce", "convergence", "--repeats", "2", "--seed", "7", "--out", "run")
+    assert shown.exit_code == 0, shown.stderr
+    assert "Proposition 1" in shown.stdout
+    assert shown.stdout.endswith("run: run\npage: run/README.md\n")
+    assert "    s2e reproduce convergence --repeats 2 --seed 7\n" in Path("run", "README.md").read_text()
+    assert json.loads(Path("run", "result.json").read_text())["seed"] == 7
 
 
-def test_unwritable_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "convergence", lambda seed: {"seed": seed})
-    message = "`out` must be a file in an existing directory, but got 'nowhere/numbers.json'"
-    assert_refused(s2e("reproduce", "convergence", "--out", "nowhere/numbers.json"), message)
+# --------------------------------------------------------------------------------------------------------------- scales
+
+
+def test_the_small_scale_changes_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[MemorizationOptions] = []
+    monkeypatch.setattr(memorization, "reproduce_memorization", lambda options, *_, **__: received.append(options))
+    s2e("reproduce", "memorization", "--scale", "laptop", "--epochs", "7")
+    (options,) = received
+    small = MemorizationOptions.AT_LAPTOP
+    assert (options.scale, options.epochs) == ("laptop", 7)
+    assert (options.data, options.seeds, options.samples) == (small["data"], small["seeds"], small["samples"])
+
+
+@pytest.mark.parametrize("options", [MemorizationOptions, ComparisonOptions, HumanOptions, SpacesOptions, StepsOptions])
+def test_the_small_scale_names_options_of_its_command(options: Any) -> None:
+    assert options.AT_LAPTOP.keys() <= {leaf.name for leaf, _ in leaves(options)}
+    assert assemble(options, {**options.AT_LAPTOP, "scale": "laptop"}).scale == "laptop"
+
+
+# ---------------------------------------------------------------------------------------------------------------- index
+
+
+def test_index_lists_what_was_found_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence_page, "write_figure", lambda *_: None)
+    s2e("reproduce", "convergence", "--repeats", "2", "--out", "results/convergence")
+    shown = s2e("reproduce", "index", "results")
+    assert (shown.exit_code, shown.stdout) == (0, "index: results/INDEX.md\n")
+    lines = Path("results", "INDEX.md").read_text().splitlines()
+    (found,) = [line for line in lines if line.startswith("| Proposition 1 |")]
+    assert "| **reproduced** |" in found
+    assert "[convergence](convergence/README.md)" in found
+    assert any(line.startswith("| Figure 3 | — | not made | `s2e reproduce comparison`") for line in lines)
+
+
+def test_index_of_a_folder_without_runs_is_refused() -> None:
+    assert_refused(s2e("reproduce", "index", "nowhere"), "`folder` must be a folder with the runs of s2e reproduce")
+    Path("empty").mkdir()
+    assert_refused(
+        s2e("reproduce", "index", "empty"), "`folder` must hold runs of s2e reproduce, but 'empty' holds none"
+    )
 
 
 def test_unknown_options_are_usage_errors() -> None:
@@ -78,6 +132,10 @@ def test_unknown_options_are_usage_errors() -> None:
 @pytest.mark.parametrize(
     ("name", "module", "workflow", "defaults"),
     [
+        ("memorization", memorization, "reproduce_memorization", MemorizationOptions()),
+        ("comparison", comparison, "reproduce_comparison", ComparisonOptions()),
+        ("human", human, "reproduce_human", HumanOptions()),
+        ("convergence", convergence_page, "reproduce_convergence", ConvergenceOptions()),
         ("spaces", spaces, "compare_spaces", SpacesOptions()),
         ("searchers", samplers, "compare_samplers", SamplersOptions()),
         ("steps", steps, "compare_steps", StepsOptions()),
@@ -99,11 +157,12 @@ def test_spaces_prints_tables_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = s2e(*SPACES, "--data", data, "--learning-rate", "0.002", "--seed", "3", "--together", "99", "--out", "run")
     assert shown.exit_code == 0, shown.stderr
     assert shown.stdout.count("│ Co-teaching ") == 6
-    assert shown.stdout.endswith("run: run\n")
+    assert shown.stdout.endswith("run: run\npage: run/README.md\n")
     training = flatten(TrainingSpec(epochs=3, batch_size=64, learning_rate=0.002))
     budget = {"draws": 1, "sets": 1, "seeds": 1, "together": 99}
     stored = Run("run").read_json(CONFIG)["options"]
-    assert stored == {"data": data, "noises": ["pair:0.4"], **budget, **training, "seed": 3}
+    scale = {"samples": None, "scale": "paper", "seed": 3}
+    assert stored == {"data": [data], "noises": ["pair:0.4"], **budget, **training, **scale}
     numbers = json.loads(s2e("reproduce", "spaces", "--resume", "--out", "run", "--json").stdout)
     assert numbers.pop("run") == "run"
     assert numbers == Run("run").read_json("result.json")
@@ -115,7 +174,7 @@ def test_searchers_prints_a_table_and_is_resumed_with_more_samplers(monkeypatch:
     shown = s2e(*SEARCHERS, *small, "--samplers", "random, curve")
     assert shown.exit_code == 0, shown.stderr
     assert "random with 3" in shown.stdout
-    assert shown.stdout.endswith("run: run\n")
+    assert shown.stdout.endswith("run: run\npage: run/README.md\n")
     more = s2e("reproduce", "searchers", "--resume", "--out", "run", "--samplers", "random,curve,tpe", "--json")
     result = json.loads(more.stdout)
     rows = [(row["sampler"], row["trainings"]) for row in result["summary"]]

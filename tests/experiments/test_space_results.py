@@ -63,7 +63,7 @@ def test_diverged_winner_counts_as_0_over_the_last_epochs() -> None:
 
 def trained_to(space: str, seed: int, accuracy: float) -> Outcome:
     curve = np.full(3, accuracy)
-    return Outcome(NOISE, space, seed, TEST, curve, curve, curve, curve, curve, curve, curve, diverged=False)
+    return Outcome(NOISE, space, seed, TEST, *([curve] * 8), diverged=False)
 
 
 def a_set(

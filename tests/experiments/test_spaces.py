@@ -102,8 +102,8 @@ def whole(interrupted: tuple[Run, Populations]) -> Run:
 
 def task_alone(options: SpacesOptions, noise: str) -> Task:
     """Build the task of one noise setting from its own preparation, with test evaluated too."""
-    source = load(options.data, Path("data"))
-    splits = corrupt_and_split(source, DataSpec(options.data, validation="clean"), noise, SEED, Path("data")).splits
+    source = load(options.data[0], Path("data"))
+    splits = corrupt_and_split(source, DataSpec(options.data[0], validation="clean"), noise, SEED, Path("data")).splits
     evaluate = {VALIDATION: splits.valid, TEST: splits.test}
     return build_task(splits.train, evaluate, options.training, "coteaching", seed=SEED, execution=Execution("cpu"))
 
@@ -212,7 +212,7 @@ def test_result_describes_the_comparison(whole: Run) -> None:
 
 @pytest.mark.slow
 def test_test_labels_change_no_choice(whole: Run, options: SpacesOptions, trained: Populations) -> None:
-    other = compare(replace(options, data=save_clean_clusters(shuffled=True)), "run")
+    other = compare(replace(options, data=(save_clean_clusters(shuffled=True),)), "run")
     assert contents(other)["schedules.json"] == contents(whole)["schedules.json"]
     for name in ("single", "single_winners"):
         assert other.read_json("result.json")[name] == whole.read_json("result.json")[name]
@@ -281,7 +281,7 @@ def stop(process: subprocess.Popen[str], when: Callable[[], bool], by: signal.Si
 @pytest.mark.slow
 def test_killed_and_interrupted_processes_lose_nothing(options: SpacesOptions) -> None:
     small = ["--batch-size", "32", "--draws", "2", "--seeds", "2", "--noise", "pair:0.4"]
-    command = [*small, "--epochs", "30", "--together", "8", "--data", options.data]
+    command = [*small, "--epochs", "30", "--together", "8", "--data", options.data[0]]
     run = Run("run")
     studies, outcomes = run.path / "study.db", run.path / "outcomes.npz"
     stop(start(*command, "--out", "run"), lambda: studies.exists(), signal.SIGKILL)
@@ -303,16 +303,31 @@ def test_other_settings_are_refused_on_resume(whole: Run, options: SpacesOptions
 
 
 def test_other_test_labels_are_refused_on_resume(whole: Run, options: SpacesOptions) -> None:
-    labels = Path(options.data).read_bytes()
+    labels = Path(options.data[0]).read_bytes()
     try:
-        save_clean_clusters(options.data, shuffled=True)
+        save_clean_clusters(options.data[0], shuffled=True)
         with pytest.raises(RunConflict, match="the data have changed since"):
             compare(options, whole.path, resume=True)
     finally:
-        Path(options.data).write_bytes(labels)
+        Path(options.data[0]).write_bytes(labels)
 
 
 def test_data_without_a_test_part_are_refused(tmp_path: Path) -> None:
     data = save_clusters(tmp_path / "own.npz", test=False)
     with pytest.raises(InvalidInput, match="`data` must come with a test part"):
         compare(space_options(data), "run")
+
+
+@pytest.mark.slow
+def test_several_data_sets_are_parts_with_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spaces, "write_figure", lambda *_: None)
+    names = ("one.npz", "two.npz")
+    given = space_options(save_clean_clusters(names[0]), noises=TWO_NOISES[:1], draws=1, seeds=1)
+    given = replace(given, data=(*given.data, save_clean_clusters(names[1], shuffled=True)))
+    run = compare(given, "run")
+    alone = compare(replace(given, data=names[1:]), "alone")
+    assert (run.path / names[1] / "summary.csv").read_bytes() == (alone.path / "summary.csv").read_bytes()
+    page = (run.path / "README.md").read_text()
+    assert [page.count(f"\n## {name}\n") for name in names] == [1, 1]
+    assert "(two.npz/schedules.png)" in page
+    assert {row["data"] for row in table(run, "summary.csv")} == set(names)

@@ -33,7 +33,7 @@ def save_clean_clusters(path: Path | str = "own.npz", *, shuffled: bool = False)
 
 def space_options(data: str, **changes: Any) -> SpacesOptions:
     small = {"draws": 2, "seeds": 2, "epochs": 3, "batch_size": 64, "learning_rate": 2e-3, "seed": 5}
-    return options_of(SpacesOptions, **{"data": data, "noises": TWO_NOISES, **small, **changes})
+    return options_of(SpacesOptions, **{"data": (data,), "noises": TWO_NOISES, **small, **changes})
 
 
 def compare(options: SpacesOptions, path: Path | str, listener: Log | None = None, *, resume: bool = False) -> Run:

@@ -170,8 +170,8 @@ def test_more_seeds_leave_the_earlier_ones_unchanged(run: Run, data: str, tmp_pa
 
 
 def test_search_gets_no_test_part(whole: tuple[Run, Log, Trainings]) -> None:
-    parts = [set(task.evaluate) for task in whole[2].tasks]
-    assert parts == [{"valid", "test"}, {"valid", "test"}, {"valid"}, {"valid"}, {"valid", "test"}]
+    parts, trained = [set(task.evaluate) for task in whole[2].tasks], {"valid", "test", "unused"}
+    assert parts == [trained, trained, {"valid"}, {"valid"}, trained]
 
 
 @pytest.mark.parametrize("name", ["s2e", "s2e:jocor"])
@@ -219,6 +219,7 @@ def test_config_repeats_the_command(run: Run, data: str) -> None:
 def test_result_describes_what_was_compared(run: Run, data: str) -> None:
     found = result(run)
     keys = {"summary", "evaluated_on", "validation", "epochs", "seeds", "noise_rates", "samples", "left_out", "search"}
+    keys |= {"searches", "test_part"}
     assert found.keys() == keys | {"status", "device", "seconds"}
     assert found["status"] == "complete"
     assert found["noise_rates"] == {noise: prepared(data, noise, 0).noise_rate for noise in NOISES}

@@ -21,7 +21,7 @@ STANDARD, JOCOR = Entrant("standard", Standard()), Entrant("jocor", JoCoR())
 
 def an_outcome(noise: str = "pair:0.3", name: str = "standard", seed: int = 0, value: float = 0.5) -> Outcome:
     curve = np.full(3, value)
-    return Outcome(noise, name, seed, "test", curve, curve, curve, curve, curve, curve, None, False)
+    return Outcome(noise, name, seed, "test", *([curve] * 7), None, False)
 
 
 def keys(found: Sequence[Outcome]) -> list[tuple[str, str, int]]:

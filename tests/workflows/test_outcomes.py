@@ -15,9 +15,9 @@ import pytest
 
 from s2e.errors import InvalidInput
 from s2e.runs.csv_files import csv_text
-from s2e.workflows.outcomes import Outcome, arrays, curve_rows, from_arrays, result_rows, summarise
+from s2e.workflows.outcomes import Outcome, arrays, best_of_competitors, curve_rows, from_arrays, result_rows, summarise
 
-CURVES = ["accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss"]
+CURVES = ["accuracy", "part_accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss"]
 NAN = math.nan
 
 
@@ -72,7 +72,6 @@ def test_chosen_is_the_accuracy_at_the_first_epoch_that_is_best_on_validation() 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "reweight"},  # trains on these samples
         {"evaluated_on": "valid"},  # the accuracy of an epoch chosen on the same samples is too high
         {"valid_accuracy": np.full(14, NAN)},
     ],
@@ -183,7 +182,12 @@ def test_each_training_has_one_result_row() -> None:
         "at_epoch": made[0].best_epoch,
         "label_precision": made[0].last_precision,
         "diverged": False,
+        "part_last_10_epochs": made[0].part_accuracy[-10:].mean(),
+        "part_chosen_epoch": made[0].part_accuracy[made[0].chosen_epoch],
+        "part_best_epoch": made[0].part_accuracy.max(),
     }
+    whole = result_rows([replace(made[0], part_accuracy=np.full(14, NAN))])[0]
+    assert whole == {name: value for name, value in rows[0].items() if not name.startswith("part_")}
     assert rows[1]["label_precision"] is None
     assert rows[3]["diverged"] is True
 
@@ -249,3 +253,18 @@ def test_arrays_are_stacked_without_objects() -> None:
 def test_outcomes_must_have_the_same_number_of_epochs() -> None:
     with pytest.raises(InvalidInput, match="same number of epochs, but got 3 and 14"):
         arrays([outcome(), outcome(epochs=3)])
+
+
+def test_outcomes_of_an_earlier_version_are_read_without_a_part_and_without_a_choice_for_reweight() -> None:
+    made = [outcome(), outcome(method="reweight")]
+    stored = {name: array for name, array in arrays(made).items() if name != "part_accuracy"}
+    plain, reweight = from_arrays(stored)
+    assert plain.on_part is reweight.on_part is None
+    assert plain.chosen_epoch == made[0].chosen_epoch
+    assert reweight.chosen_epoch is None  # it trained on all validation samples then
+
+
+def test_best_of_competitors_is_no_oracle() -> None:
+    made = [outcome(method=name, accuracy=np.full(14, mean)) for name, mean in (("oracle:clean", 0.9), ("s2e", 0.7))]
+    assert best_of_competitors(summarise(made), "last_10_epochs") == pytest.approx(0.7)
+    assert best_of_competitors(summarise(made[:1]), "last_10_epochs") is None

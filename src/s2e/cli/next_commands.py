@@ -35,6 +35,11 @@ def commands_after_comparison(run: Run, result: Mapping[str, Any]) -> list[str]:
     return ["next:", f"  s2e report {printable(shlex.quote(str(run.path)))}  # results as a page"]
 
 
+def page_of_experiment(run: Run, result: Mapping[str, Any]) -> list[str]:  # noqa: ARG001
+    """Return a line with the page of an experiment."""
+    return [f"page: {printable(shlex.quote(str(run.path / 'README.md')))}"]
+
+
 def no_commands(run: Run, result: Mapping[str, Any]) -> list[str]:  # noqa: ARG001
     """Return no lines."""
     return []

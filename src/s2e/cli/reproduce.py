@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,44 +9,87 @@ import typer
 
 from s2e.cli.application import Command, application
 from s2e.cli.help_text import OUTPUT
-from s2e.cli.options import Debug, Seed
-from s2e.cli.terminal import check_output, reporting, write_output
+from s2e.cli.next_commands import page_of_experiment
+from s2e.cli.options import Debug
+from s2e.cli.terminal import check_output, reporting, say, write_output
 from s2e.cli.workflow_commands import RESUMABLE, workflow_command
-from s2e.specs import SamplersOptions, SpacesOptions, StepsOptions, TableOptions
+from s2e.specs import (
+    ComparisonOptions,
+    ConvergenceOptions,
+    HumanOptions,
+    MemorizationOptions,
+    SamplersOptions,
+    SpacesOptions,
+    StepsOptions,
+    TableOptions,
+)
 
-NumbersOut = Annotated[
+IndexOut = Annotated[
     Path | None,
-    typer.Option(help="JSON file for the numbers; printed when not given", metavar="FILE", rich_help_panel=OUTPUT),
+    typer.Option(
+        help="Markdown file for the index; INDEX.md in the folder when not given",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 
 app = application(
     "reproduce",
-    "Reproduce results of the paper: the convergence of its search, and comparisons of spaces and samplers.",
+    "Reproduce the figures and tables of the paper.",
     "WHAT",
 )
 
 
 @app.callback()
 def reproduce() -> None:
-    """Reproduce results of the paper."""
+    """Reproduce the figures and tables of the paper."""
 
 
-@app.command(cls=Command)
-def convergence(seed: Seed = 0, out: NumbersOut = None, debug: Debug = False) -> None:
-    """Check the claims about the convergence of the search."""
-    with reporting(debug):
-        from s2e.experiments.convergence import convergence as claims
-
-        if out is not None:
-            check_output("out", out)
-        text = json.dumps(claims(seed), indent=2)
-        if out is None:
-            typer.echo(text)
-        else:
-            write_output("out", out, text + "\n")
-
-
+app.command(cls=Command)(
+    workflow_command(
+        "reproduce convergence",
+        ConvergenceOptions,
+        "s2e.experiments.convergence_page:reproduce_convergence",
+        "Check the paper's claims about the convergence of its search, with figures.",
+        running=RESUMABLE,
+        tables="s2e.cli.claim_table:claim_tables",
+        next_commands=page_of_experiment,
+    )
+)
+app.command(cls=Command)(
+    workflow_command(
+        "reproduce human",
+        HumanOptions,
+        "s2e.experiments.human:reproduce_human",
+        "Compare methods on labels that people gave to CIFAR-10 and CIFAR-100.",
+        running=RESUMABLE,
+        tables="s2e.cli.claim_table:claim_tables",
+        next_commands=page_of_experiment,
+    )
+)
+app.command(cls=Command)(
+    workflow_command(
+        "reproduce memorization",
+        MemorizationOptions,
+        "s2e.experiments.memorization:reproduce_memorization",
+        "Train on wrong labels in many settings: training and test accuracy by epoch (the paper's Figure 1).",
+        running=RESUMABLE,
+        tables="s2e.cli.claim_table:claim_tables",
+        next_commands=page_of_experiment,
+    )
+)
+app.command(cls=Command)(
+    workflow_command(
+        "reproduce comparison",
+        ComparisonOptions,
+        "s2e.experiments.comparison:reproduce_comparison",
+        "Compare all methods on MNIST, CIFAR-10 and CIFAR-100 (the paper's Figures 3 to 5).",
+        running=RESUMABLE,
+        tables="s2e.cli.claim_table:claim_tables",
+        next_commands=page_of_experiment,
+    )
+)
 app.command(cls=Command)(
     workflow_command(
         "reproduce spaces",
@@ -56,6 +98,7 @@ app.command(cls=Command)(
         "Compare the spaces of schedules, each searched at random (the paper's Table 2).",
         running=RESUMABLE,
         tables="s2e.cli.space_tables:space_tables",
+        next_commands=page_of_experiment,
     )
 )
 app.command(cls=Command)(
@@ -66,6 +109,7 @@ app.command(cls=Command)(
         "Compare samplers: the validation error of the best schedule after a number of trainings.",
         running=RESUMABLE,
         tables="s2e.cli.sampler_table:sampler_tables",
+        next_commands=page_of_experiment,
     )
 )
 app.command(cls=Command)(
@@ -88,3 +132,20 @@ app.command(cls=Command)(
         tables="s2e.cli.tables:no_tables",
     )
 )
+
+
+@app.command(cls=Command)
+def index(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with the runs of s2e reproduce")],
+    out: IndexOut = None,
+    debug: Debug = False,
+) -> None:
+    """Write which figures and tables of the paper were found again, from the runs in a folder."""
+    with reporting(debug):
+        from s2e.experiments.results_index import INDEX, index_of
+
+        path = folder / INDEX if out is None else out
+        text = index_of(folder)
+        check_output("out", path)
+        write_output("out", path, text)
+        say(f"index: {path}")

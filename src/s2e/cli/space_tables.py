@@ -12,15 +12,22 @@ from rich.text import Text
 from s2e.cli.tables import FIGURE_WIDTH, mean_and_std
 from s2e.engine import LAST_EPOCHS
 from s2e.experiments.space_results import BEST, LAST, SINGLE, TITLES
-from s2e.plots import noise_title
+from s2e.plots import data_title, noise_title
 
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 """Rows of a result by noise setting and space."""
 
 
 def space_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Return all tables of a comparison of spaces."""
-    return [*winner_tables(result), *fresh_tables(result)]
+    """Return all tables of a comparison of spaces, those of several data sets one after the other."""
+    if "by_data" not in result:
+        return [*winner_tables(result), *fresh_tables(result)]
+    found = []
+    for data, own in result["by_data"].items():
+        tables = space_tables(own)
+        tables[0].title = Text(f"{data_title(data)}\n{tables[0].title}")
+        found += tables
+    return found
 
 
 def winner_tables(result: Mapping[str, Any]) -> list[Table]:

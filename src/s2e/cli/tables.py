@@ -12,7 +12,7 @@ from rich.text import Text
 from s2e.engine import LAST_EPOCHS, VALIDATION
 from s2e.errors import class_title, counted, listed
 from s2e.plots import display_name, noise_title
-from s2e.workflows import HELD_OUT, TEST
+from s2e.workflows import HELD_OUT, NOISY_VALIDATION, PART, TEST, best_of_competitors, is_oracle
 
 FIGURE_WIDTH = len("97.83 ± 0.06")
 """Width of a column of means; wider numbers with their deviations may take two lines."""
@@ -72,6 +72,7 @@ def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
         rows = [row for row in result["summary"] if row["noise"] == noise]
         caption = [_seeds(rows), _wrong_labels(result["noise_rates"][noise])]
         if noise == settings[-1]:
+            caption += _given_to_searches(result)
             caption += [f"left out: {display_name(left['method'])}, {left['reason']}" for left in result["left_out"]]
             caption.append(f"{result['seconds']:.0f} s on {result['device']}")
         tables.append(_comparison_table(result, noise_title(noise), rows, "\n".join(caption)))
@@ -84,18 +85,39 @@ def _comparison_table(result: Mapping[str, Any], title: str, rows: Sequence[Mapp
     if any(row["chosen_epoch"]["mean"] is not None for row in rows):
         columns["epoch chosen on validation"] = "chosen_epoch"
     columns |= {"best epoch": "best_epoch", "label precision": "label_precision"}
+    if part := result.get("test_part"):
+        columns |= {
+            f"test images {part}: {shown}": f"{PART}{name}"
+            for shown, name in (("last epochs", f"last_{LAST_EPOCHS}_epochs"), ("best epoch", "best_epoch"))
+        }
     table.add_column("method", overflow="fold")
     for header in columns:
         table.add_column(header, justify="right", min_width=FIGURE_WIDTH)
-    accuracies = [row[f"last_{LAST_EPOCHS}_epochs"] for row in rows]
-    best = max((accuracy["mean"] for accuracy in accuracies if accuracy["mean"] is not None), default=None)
-    for row, accuracy in zip(rows, accuracies, strict=True):
+    best = best_of_competitors(rows, f"last_{LAST_EPOCHS}_epochs")
+    for row in rows:
         name = display_name(row["method"])
         if row["diverged"]:
             name += f" ({row['diverged']} of {row['seeds']} diverged)"
         last, *others = (mean_and_std(row[key]) for key in columns.values())
-        table.add_row(Text(name), Text(last, style="bold" if accuracy["mean"] == best else ""), *others)
+        is_best = row[f"last_{LAST_EPOCHS}_epochs"]["mean"] == best and not is_oracle(row["method"])
+        table.add_row(Text(name), Text(last, style="bold" if is_best else ""), *others)
     return table
+
+
+def _given_to_searches(result: Mapping[str, Any]) -> list[str]:
+    """Return lines about what searches and oracles receive."""
+    lines, methods = [], {row["method"] for row in result["summary"]}
+    searched = {row["method"] for row in result.get("search", [])}
+    if searched - {NOISY_VALIDATION}:
+        given = counted(result["samples"]["valid"], f"{result['validation']} validation sample")
+        lines.append(f"{display_name('s2e')}: not given the noise rate; given {given}")
+    if NOISY_VALIDATION in searched:
+        lines.append(f"{display_name(NOISY_VALIDATION)}: not given the noise rate, and no clean sample")
+    if result.get("searches", 1) > 1:
+        lines.append(f"{result['searches']} searches for each noise setting, whose schedules are shared by the seeds")
+    if any(map(is_oracle, methods)):
+        lines.append("oracles use the true labels: they show what is left to gain, and are not ranked")
+    return lines
 
 
 def audit_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], shown: int) -> list[Table]:

@@ -69,13 +69,14 @@ def workflow_command(
                 resumable(command, directory)
             from s2e.callbacks import RunStarted, callbacks_of, result_scalars
             from s2e.runs import Run, RunLocation, stored_options
-            from s2e.specs import flatten
+            from s2e.specs import flatten, with_scale
             from s2e.workflows import notified
             from s2e.workflows.progress import SILENT, progress
 
             quieten_optuna()
             context, resume = given["context"], given.get("resume", False)
             chosen = values(options, given)
+            chosen = with_scale(options, chosen, _explicit(context, chosen))
             location = {"root": given["data_root"], "device": given["device"], "storage": given.get("storage")}
             location |= {name: given[name] for name in ("executor", "ray_address")}
             if resume and (Run(directory).exists or _lacks_data(given)):

@@ -6,10 +6,18 @@ pandas, Pillow and `datasets` are imported only when a data set needs them.
 from s2e.data.conversion import as_labelled_data, as_labelled_parts, samples_and_labels
 from s2e.data.image_encoding import ImageEncoder
 from s2e.data.input_readers import ENCODING, ArrayReader, reader_from_json
-from s2e.data.loading import available, load
+from s2e.data.loading import available, load, needs_download
 from s2e.data.natural_order import natural_key
 from s2e.data.noise import achieved_rate, check_transition_matrix, parse_noise, read_matrix
-from s2e.data.preparing import Prepared, check_preparation, corrupt_and_split, load_source, prepare
+from s2e.data.preparing import (
+    Prepared,
+    check_preparation,
+    corrupt_and_split,
+    load_source,
+    prepare,
+    with_at_most,
+    with_noise,
+)
 from s2e.data.samples import (
     ColumnUse,
     LabelledData,
@@ -19,6 +27,7 @@ from s2e.data.samples import (
     default_share,
     fingerprint,
     hold_out,
+    in_rows,
 )
 
 __all__ = [
@@ -41,12 +50,16 @@ __all__ = [
     "default_share",
     "fingerprint",
     "hold_out",
+    "in_rows",
     "load",
     "load_source",
     "natural_key",
+    "needs_download",
     "parse_noise",
     "prepare",
     "read_matrix",
     "reader_from_json",
     "samples_and_labels",
+    "with_at_most",
+    "with_noise",
 ]

@@ -30,6 +30,11 @@ SCRATCH_PREFIX = ".download-"
 """Prefix of the temporary folders that files are downloaded into."""
 
 
+def is_stored(info: DatasetInfo, root: Path) -> bool:
+    """Return whether all files of a data set are under the root."""
+    return any(not _missing_files(layout, root / layout.folder) for layout in info.layouts)
+
+
 def find_layout(info: DatasetInfo, root: Path, *, download: bool) -> Layout:
     """Return the first complete layout of a data set under the root; if there is none, download the first one."""
     layout = next((layout for layout in info.layouts if not _missing_files(layout, root / layout.folder)), None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from s2e.data.catalogue import CATALOGUE, HUMAN_LABEL_KEYS, DatasetInfo, Layout
-from s2e.data.downloads import find_layout, stored_file
+from s2e.data.downloads import find_layout, is_stored, stored_file
 from s2e.data.files import SPREADSHEET_SUFFIXES, TABLE_SUFFIXES
 from s2e.data.hub import PREFIX, HubTable, load_hub
 from s2e.data.image_folders import read_image_folder
@@ -94,6 +94,12 @@ def load(
 def available() -> tuple[DatasetInfo, ...]:
     """Return the data sets that can be loaded by name."""
     return tuple(CATALOGUE.values())
+
+
+def needs_download(name: str, root: Path | str = "data") -> bool:
+    """Return whether a data set would have to be downloaded: it is published, and not under the root."""
+    info = CATALOGUE.get(name)
+    return info is not None and bool(info.layouts) and not is_stored(info, Path(root))
 
 
 def human_labels(name: str, kind: str, root: Path | str = "data") -> Labels:

@@ -12,7 +12,7 @@ from s2e.data import loading
 from s2e.data.noise import NoiseSpec, achieved_rate, apply_noise, parse_noise
 from s2e.data.npz import load_npz
 from s2e.data.reviewed import hold_out_with_decisions, matched, read_decisions, with_decisions
-from s2e.data.samples import LabelledData, Source, Splits, default_share, hold_out
+from s2e.data.samples import LabelledData, Source, Splits, at_most, default_share, hold_out
 from s2e.errors import InvalidInput, class_title, listed
 from s2e.seeds import derive
 from s2e.specs import AUTO, DATA_HELP, DataSpec
@@ -70,6 +70,15 @@ def load_source(spec: DataSpec, root: Path, *, download: bool = True) -> Source:
         annotations=spec.annotations,
         annotation_columns=spec.annotation_columns,
     )
+
+
+def with_at_most(source: Source, samples: int | None, seed: int) -> Source:
+    """Return a source with at most this many training samples, and as many test samples; None for all."""
+    train = at_most(source.train, samples, np.random.default_rng(derive(seed, "samples", "train")))
+    test = source.test
+    if test is not None:
+        test = at_most(test, samples, np.random.default_rng(derive(seed, "samples", "test")))
+    return replace(source, train=train, test=test)
 
 
 def prepare(spec: DataSpec, noise: str, seed: int, root: Path) -> Prepared:
@@ -153,13 +162,25 @@ def _from_file(path: str, source: Source) -> LabelledData:
     return replace(valid, labels=index[valid.labels], class_names=train.class_names)
 
 
-def _corrupt(data: LabelledData, noise: NoiseSpec, name: str, seed: int, root: Path, draw: int) -> LabelledData:
+def with_noise(
+    clean: LabelledData, spec: DataSpec, noise: str, seed: int, root: Path, *, draw: int = 0
+) -> LabelledData:
+    """Return a clean validation part with the noise of a training part: drawn apart from it, or the labels of people.
+
+    Instance-dependent noise then depends on other features of the samples than that of the training part.
+    """
+    return _corrupt(clean, parse_noise(noise), spec.data, seed, root, draw, stream="validation noise")
+
+
+def _corrupt(
+    data: LabelledData, noise: NoiseSpec, name: str, seed: int, root: Path, draw: int, *, stream: str = "noise"
+) -> LabelledData:
     if noise.kind == "human":
         labels = loading.human_labels(name, noise.source or "", root)
         if len(labels) <= data.rows.max():
             raise InvalidInput(f"the human labels must cover all samples of {name}, but got only {len(labels)}.")
         return data.with_noisy_labels(labels[data.rows])
-    path = ("noise", draw) if draw else ("noise",)
+    path = (stream, draw) if draw else (stream,)
     return apply_noise(noise, data, np.random.default_rng(derive(seed, *path)))
 
 

@@ -230,6 +230,24 @@ def hold_out(data: LabelledData, share: float, generator: np.random.Generator) -
     return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
 
 
+def in_rows(test: LabelledData, rows: range) -> LabelledData:
+    """Return the test samples in some rows of their source."""
+    index = np.flatnonzero((test.rows >= rows.start) & (test.rows < rows.stop))
+    if not len(index):
+        raise InvalidInput(
+            f"`test_part` must name test samples, which are in rows {test.rows.min()} to {test.rows.max()}, but got "
+            f"{rows.start}-{rows.stop - 1}."
+        )
+    return test.take(index)
+
+
+def at_most(data: LabelledData, samples: int | None, generator: np.random.Generator) -> LabelledData:
+    """Return at most this many samples, about the same share of every class, in their order; None for all."""
+    if samples is None or samples >= len(data):
+        return data
+    return hold_out(data, samples / len(data), generator)[1]
+
+
 def check_trainable(train: LabelledData, batch_size: int) -> None:
     """Raise for training data smaller than one batch, or with a class without samples."""
     problems = []

@@ -377,13 +377,13 @@ def counterexample(count: int = 20) -> Counterexample:
     return Counterexample(eta, smoothness, conditions(eta, smoothness), norms)
 
 
-def convergence(seed: int) -> dict[str, Any]:
-    """Return all checks as one JSON-serialisable dictionary."""
+def convergence(seed: int, repeats: int = 300) -> dict[str, Any]:
+    """Return all checks as one JSON-serialisable dictionary; errors of estimates are means over `repeats`."""
     return {
         "seed": seed,
         "proposition_1": asdict(proposition_1(seed)),
         "rates": asdict(rates()),
-        "estimation_errors": asdict(estimation_errors(seed)),
+        "estimation_errors": asdict(estimation_errors(seed, repeats=repeats)),
         "bound": asdict(bound(seed)),
         "relaxed_bound": asdict(relaxed_bound(seed)),
         "counterexample": asdict(counterexample()),

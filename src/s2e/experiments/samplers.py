@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
 from s2e.errors import InvalidInput, UnreadableData
+from s2e.experiments.claims import Claim
 from s2e.experiments.figures import draw_incumbents, write_figure
 from s2e.experiments.incumbent_curves import (
     IncumbentCurve,
@@ -33,6 +34,8 @@ from s2e.experiments.incumbent_curves import (
     trainings_needed,
     trials_within,
 )
+from s2e.experiments.pages import PAGE
+from s2e.experiments.sampler_page import COMMAND, claims_of, page_of
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import PUBLISHED, ScheduleTable
 from s2e.files.fields import shown
@@ -76,7 +79,7 @@ def compare_samplers(
     for name, given in (("only_draws", options.only_draws), ("resample", options.resample is not None)):
         if given and not on_table:
             raise InvalidInput(f"`{name}` must be used with a table of schedules, but got on={options.on!r}.")
-    session = Session("reproduce searchers", options, location, resume=resume)
+    session = Session(COMMAND, options, location, resume=resume)
     return _compare_on_table(session, listener) if on_table else _compare_on_data(session, listener)
 
 
@@ -134,7 +137,7 @@ def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListe
         held_out = {noise: surrogate.held_out() for noise, surrogate in surrogates.items()}
         trainings = {"draws": len(table.points), "others": table.found.shape[1]}
         about = {"epochs": table.epochs, "table": trainings, "surrogate": held_out, "processes": jobs}
-        return session.finish(_write_results(run, options, curves, about), torch.device("cpu"))
+        return _finish(run, session, curves, about, torch.device("cpu"), fingerprint)
 
 
 def _file(sampler: str) -> str:
@@ -220,7 +223,7 @@ def _compare_on_data(session: Session[SamplersOptions], listener: ProgressListen
             spent, _, errors = _trials(search.study, search.plan, epochs)
             returned = _returned(search.study, search.plan, epochs, spent, errors)
             curves.append(IncumbentCurve(*key, spent, errors, returned))
-        return session.finish(_write_results(run, options, curves, {"epochs": epochs}), inputs.task.device)
+        return _finish(run, session, curves, {"epochs": epochs}, inputs.task.device, about["data_fingerprint"])
 
 
 # ----------------------------------------------------------------------------------------------------------------- both
@@ -259,6 +262,22 @@ def summarised(budget: int) -> list[int]:
     return [*(count for count in SUMMARISED if count < budget), budget]
 
 
+def _finish(
+    run: Run,
+    session: Session[SamplersOptions],
+    curves: Sequence[IncumbentCurve],
+    about: Mapping[str, Any],
+    device: torch.device,
+    fingerprint: str,
+) -> Run:
+    """Write the tables, the figure, the page and the result."""
+    result = _write_results(run, session.options, curves, about)
+    claims = [Claim.from_row(row) for row in result["claims"]]
+    made = {session.options.on: {**session.made_on(device), "data_fingerprint": fingerprint}}
+    text = page_of(run, result["summary"], claims, made, session.options.scale)
+    return session.finish(result, device, lambda: run.write_text(PAGE, text))
+
+
 def _write_results(
     run: Run, options: SamplersOptions, curves: Sequence[IncumbentCurve], about: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -275,6 +294,7 @@ def _write_results(
     return {
         "on": options.on,
         "repeats": options.repeats,
+        "claims": [claim.row() for claim in claims_of(means, options.search.trials or 0)],
         "summary": [
             _known({**mean.row(trainings), **mean_returned(searches, trainings)})
             for mean in means

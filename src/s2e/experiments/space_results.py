@@ -22,7 +22,7 @@ import optuna
 from s2e.engine import LAST_EPOCHS
 from s2e.schedules import SPACES
 from s2e.studies import DIVERGED, BestTrial, accuracy_attribute, lowest_error_trial
-from s2e.workflows import TEST, Outcome, result_rows, summarise
+from s2e.workflows import PART, TEST, TEST_PART, Outcome, result_rows, summarise
 
 SINGLE = "single"
 """Name of the best of the spaces with one basis function."""
@@ -48,7 +48,7 @@ class Winner:
         space: the space from which it was drawn.
         trial: its number in the study.
         validation_accuracy: mean over the last epochs and the member's networks, by which it was chosen.
-        test_accuracy: its test accuracies, by `LAST` and `BEST`.
+        test_accuracy: its test accuracies, by `LAST` and `BEST`, and with the prefix `PART` on a part of the test part.
     """
 
     space: str
@@ -72,9 +72,13 @@ Winners = Mapping[tuple[str, str], Winner]
 def winner_of(study: optuna.Study, space: str) -> Winner:
     """Return the winner of a study, chosen by validation; its accuracy over the last epochs is 0 if it diverged."""
     trial = lowest_error_trial(study)
-    accuracy = np.array(trial.user_attrs[accuracy_attribute(TEST)])  # (T,)
-    last = 0.0 if DIVERGED in trial.user_attrs else float(accuracy[-LAST_EPOCHS:].mean())
-    return Winner(space, trial.number, 1.0 - trial.values[0], {LAST: last, BEST: float(accuracy.max())})
+    tested: dict[str, float] = {}
+    for part, prefix in ((TEST, ""), (TEST_PART, PART)):
+        if (curve := trial.user_attrs.get(accuracy_attribute(part))) is not None:
+            accuracy = np.array(curve)  # (T,)
+            last = 0.0 if DIVERGED in trial.user_attrs else float(accuracy[-LAST_EPOCHS:].mean())
+            tested |= {f"{prefix}{LAST}": last, f"{prefix}{BEST}": float(accuracy.max())}
+    return Winner(space, trial.number, 1.0 - trial.values[0], tested)
 
 
 def single_spaces(found: BestTrials | Winners) -> dict[str, str]:
@@ -185,7 +189,8 @@ def summary(sets: Sequence[SearchedSet]) -> list[dict[str, Any]]:
                 "winner": {
                     "validation_accuracy": float(np.mean([winner.validation_accuracy for winner in winners])),
                     **{
-                        name: _mean_and_std([winner.test_accuracy[name] for winner in winners]) for name in (LAST, BEST)
+                        name: _mean_and_std([winner.test_accuracy[name] for winner in winners])
+                        for name in winners[0].test_accuracy
                     },
                 },
             }

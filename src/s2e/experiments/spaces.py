@@ -29,10 +29,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.data import achieved_rate, fingerprint
+from s2e.data import achieved_rate, check_preparation, fingerprint, in_rows
 from s2e.engine import VALIDATION, Member, Task, train_population
 from s2e.errors import InvalidInput
-from s2e.experiments.figures import draw_schedules, schedule_curves, write_figure
+from s2e.experiments.claims import Claim
+from s2e.experiments.figures import schedule_curves, write_figure
+from s2e.experiments.pages import PAGE, RESULT, made_of
+from s2e.experiments.parts import OF_ITS_PARTS, Part, folder_of, made_parts
+from s2e.experiments.published import MNIST_HALF
+from s2e.experiments.scales import data_sets
+from s2e.experiments.space_page import COMMAND, claims_of, figures_of, page_of
 from s2e.experiments.space_results import (
     BestTrials,
     SearchedSet,
@@ -50,9 +56,26 @@ from s2e.experiments.space_results import (
 from s2e.runs import Run, RunLocation, Session, csv_text
 from s2e.schedules import SPACES
 from s2e.seeds import derive
-from s2e.specs import SearchSpec, SpacesOptions
-from s2e.studies import BestTrial, GenerationFinished, Search, epochs_left, plan_search, search_schedules
-from s2e.workflows import SILENT, TEST, FinishedTrainings, Outcome, ProgressListener, load_shared_inputs, network_name
+from s2e.specs import DataSpec, SearchSpec, SpacesOptions, rows_of
+from s2e.studies import (
+    BestTrial,
+    GenerationFinished,
+    Search,
+    epochs_left,
+    plan_search,
+    resolve_execution,
+    search_schedules,
+)
+from s2e.workflows import (
+    SILENT,
+    TEST,
+    TEST_PART,
+    FinishedTrainings,
+    Outcome,
+    ProgressListener,
+    load_shared_inputs,
+    network_name,
+)
 
 Labels = Mapping[str, NDArray[np.int64]]
 """Noisy labels (N,) by noise setting."""
@@ -61,14 +84,28 @@ Labels = Mapping[str, NDArray[np.int64]]
 def compare_spaces(
     options: SpacesOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
 ) -> Run:
-    """Search every space under every noise setting, test the schedules found, and write the results."""
-    session = Session("reproduce spaces", options, location, resume=resume)
-    inputs = load_shared_inputs(options.data, options.noises, options.training, location, seed=options.seed)
+    """Search every space under every noise setting, test the schedules found, and write the results.
+
+    Several data sets are parts, each a run of its own.
+    """
+    for name in options.data:
+        check_preparation(DataSpec(name), options.noises)
+    session = Session(COMMAND, options, location, resume=resume)
+    names = data_sets(options.data, options.scale, location.root, listener)
+    if len(options.data) > 1:
+        return _compare_on_each(names, session, listener)
+    (data,) = names
+    inputs = load_shared_inputs(
+        data, options.noises, options.training, location, seed=options.seed, samples=options.samples
+    )
     test = inputs.test
     if test is None:
-        raise InvalidInput(f"`data` must come with a test part, but {options.data} has none.")
+        raise InvalidInput(f"`data` must come with a test part, but {data} has none.")
     train, valid = inputs.task.train, inputs.task.evaluate[VALIDATION]
-    task = replace(inputs.task, evaluate={VALIDATION: valid, TEST: test})  # test: recorded, never used for a choice
+    evaluate = {VALIDATION: valid, TEST: test}  # test: recorded, never used for a choice
+    if data == "mnist":
+        evaluate[TEST_PART] = in_rows(test, rows_of("test_part", MNIST_HALF))
+    task = replace(inputs.task, evaluate=evaluate)
     noisy = {noise: replace(train, labels=labels) for noise, labels in inputs.labels.items()}
     noise_rates = {noise: achieved_rate(data) for noise, data in noisy.items()}
     about = {
@@ -78,11 +115,16 @@ def compare_spaces(
     }
     with session.start(about) as run:
         found, winners = _search(task, inputs.labels, session, listener)
-        _write_schedules(run, found, options.noises)
+        _write_schedules(run, found)
         outcomes = _train_and_test(task, inputs.labels, found, options, run, listener)
         sets = [SearchedSet(*each) for each in zip(found, outcomes, winners, strict=True)]
         over_sets = summary(sets)
+        curves = [schedule_curves(best_trials, single_spaces(best_trials), options.noises) for best_trials in found]
+        claims = claims_of(data, over_sets, curves)
         result = {
+            "data": data,
+            "test_part": MNIST_HALF if TEST_PART in task.evaluate else None,
+            "claims": [claim.row() for claim in claims],
             "summary": over_sets,
             "by_set": rows_by_set(sets),
             "s2e_minus": differences(sets),
@@ -100,8 +142,32 @@ def compare_spaces(
             run.write_text("results.csv", csv_text(training_rows(sets)))
             run.write_text("winners.csv", csv_text(winner_rows(sets)))
             run.write_text("summary.csv", csv_text(flat_rows(over_sets)))
+            for name, drawn in figures_of(data, curves).items():
+                write_figure(run, name, drawn)
+            made = {data: {**session.made_on(task.device), "data_fingerprint": about["data_fingerprint"]}}
+            run.write_text(PAGE, page_of(run, {data: result}, claims, made, options))
 
         return session.finish(result, task.device, write_tables)
+
+
+def _compare_on_each(names: Sequence[str], session: Session[SpacesOptions], listener: ProgressListener) -> Run:
+    """Compare the spaces on each of several data sets, and write one page for all."""
+    options = session.options
+    parts = [Part(folder_of(name), COMMAND, compare_spaces, replace(options, data=(name,))) for name in names]
+    with session.start({**OF_ITS_PARTS, "data_sets": list(names)}) as run:
+        made = {part.name: each for part, each in made_parts(parts, session.location, listener)}
+        results = {name: each.read_json(RESULT) for name, each in made.items()}
+        claims = [Claim.from_row(row) for result in results.values() for row in result["claims"]]
+        claims = list({(claim.source, claim.text): claim for claim in claims}.values())
+        rows = [{"data": name, **row} for name, result in results.items() for row in flat_rows(result["summary"])]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+
+        def write() -> None:
+            run.write_text("summary.csv", csv_text([{column: row.get(column) for column in columns} for row in rows]))
+            run.write_text(PAGE, page_of(run, results, claims, made_of(made), options, folders=True))
+
+        result = {"parts": list(made), "claims": [claim.row() for claim in claims], "by_data": results}
+        return session.finish(result, resolve_execution(session.location.execution)[0], write)
 
 
 def seed_of_set(seed: int, index: int) -> int:
@@ -192,8 +258,8 @@ def _train_and_test(
     return by_set
 
 
-def _write_schedules(run: Run, found: Sequence[BestTrials], noises: Sequence[str]) -> None:
-    """Write the schedules found in every space and set, and draw those of the spaces in the paper's table."""
+def _write_schedules(run: Run, found: Sequence[BestTrials]) -> None:
+    """Write the schedules found in every space and set."""
     schedules = [
         {
             "noise": noise,
@@ -208,5 +274,3 @@ def _write_schedules(run: Run, found: Sequence[BestTrials], noises: Sequence[str
         for (noise, space), best in best_trials.items()
     ]
     run.write_json("schedules.json", {"schedules": schedules})
-    curves = [schedule_curves(best_trials, single_spaces(best_trials), noises) for best_trials in found]
-    write_figure(run, "schedules", draw_schedules(curves))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +53,22 @@ def plot_style() -> AbstractContextManager[None]:
     return matplotlib.style.context(["default", _RC_PARAMS])
 
 
-def panels(noises: Iterable[str], y_label: str, *, x_label: str = "epoch") -> tuple[Figure, dict[str, Axes]]:
+def panels(
+    noises: Iterable[str],
+    y_label: str,
+    *,
+    x_label: str = "epoch",
+    title: Callable[[str], str] = noise_title,
+    per_row: int = PANELS_PER_ROW,
+) -> tuple[Figure, dict[str, Axes]]:
     """Create an empty panel for each noise setting, three in a row.
 
     Args:
-        noises: noise settings as given on the command line; repeated ones share a panel.
+        noises: noise settings as given on the command line, or other names; repeated ones share a panel.
         y_label: label of the vertical axes, which show percentages.
         x_label: label of the horizontal axes.
+        title: the title of a panel, a function of its name.
+        per_row: panels in a row.
 
     Returns:
         The figure, and its axes by noise setting.
@@ -68,14 +77,14 @@ def panels(noises: Iterable[str], y_label: str, *, x_label: str = "epoch") -> tu
     from matplotlib.ticker import MaxNLocator
 
     distinct = list(dict.fromkeys(noises))
-    columns = min(PANELS_PER_ROW, len(distinct))
+    columns = min(per_row, len(distinct))
     rows = -(-len(distinct) // columns)
     size = (5.6, 2.9) if len(distinct) == 1 else (2.8 * columns, 2.4 * rows)  # inches; the legend adds to the height
     figure = Figure(figsize=size, layout="constrained")
     axes_of = {}
     for position, noise in enumerate(distinct):
         axes = figure.add_subplot(rows, columns, position + 1)
-        axes.set_title(_wrapped(noise_title(noise), 40), parse_math=False)
+        axes.set_title(_wrapped(title(noise), 40), parse_math=False)
         axes.set_xlabel(x_label)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))

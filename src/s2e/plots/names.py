@@ -14,11 +14,30 @@ _DISPLAY_NAMES = {
     "reweight": "Reweight",
     "jocor": "JoCoR",
     "s2e": "S2E",
+    "s2e-noisy-validation": "S2E, noisy validation",
+    "oracle:selected": "oracle: right labels only",
+    "oracle:clean": "oracle: clean labels",
 }
+
+
+_DATA_TITLES = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "digits": "digits (8 x 8)",
+}
+
+
+def data_title(data: str) -> str:
+    """Return the title of a data set: `cifar10` is CIFAR-10, a path is the name of its file."""
+    return _DATA_TITLES.get(data, PurePath(data).name)
 
 
 def display_name(method: str) -> str:
     """Return the display name of a method: `coteaching+` is Co-teaching+, `s2e:jocor` is S2E (JoCoR)."""
+    if method in _DISPLAY_NAMES:
+        return _DISPLAY_NAMES[method]
     name, _, searched = method.partition(":")
     shown = _DISPLAY_NAMES.get(name, name)
     return f"{shown} ({display_name(searched)})" if searched else shown

@@ -42,8 +42,25 @@ STYLES = {
     "s2e": Style("#CC3311", width=2.4, layer=5),
 }
 
+_VARIANTS = {
+    "s2e-noisy-validation": Style("#CC3311", (4, 1.5), width=1.8, layer=4),
+    "oracle:selected": Style("#777777", (1.2, 1.2), width=1.0, layer=2),
+    "oracle:clean": Style("#777777", width=1.0, layer=2),
+}
+"""Styles of entrants of a comparison that are no methods of their own: oracles are thin and grey."""
+
 OTHER_COLOR = "#8B5A2B"
 """Colour of methods that are not in `STYLES`."""
+
+ORDERED_STYLES = (
+    Style("#CC3311"),
+    Style("#0077BB", (3.5, 1.5)),
+    Style("#222222", (1, 1.3)),
+    Style("#AA3377", (5, 1.3, 1, 1.3)),
+    Style("#CCBB44", (10, 2)),
+    Style("#005F33", (5, 1.3, 1, 1.3, 1, 1.3)),
+)
+"""Styles of lines that are no methods, in the order in which they are used."""
 
 _OTHER_DASHES = [(2, 1), (7, 3), (10, 1), (4, 1, 2, 1), (2, 3)]
 
@@ -56,6 +73,8 @@ def style_of(method: str) -> Style:
     """
     if method in STYLES:
         return STYLES[method]
+    if method in _VARIANTS:
+        return _VARIANTS[method]
     name, _, searched = method.partition(":")
     if name == "s2e" and searched:
         style = style_of(searched)

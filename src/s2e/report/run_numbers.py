@@ -278,16 +278,23 @@ def _compared(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tupl
     outcomes = sorted(outcomes, key=lambda outcome: (methods.index(outcome.method), outcome.seed))
     evaluated_on = outcomes[0].evaluated_on if outcomes else "valid"
     searches = [
-        (search.text("noise"), search.text("method"), search.integer("best_trial"))
+        (search.text("noise"), search.text("method"), search.integer("search", 0), search.integer("best_trial"))
         for search in result.rows("search", [])
     ]
+    several = any(index > 0 for _, _, index, _ in searches)
     rates = Fields(config, run.path / CONFIG).fields("noise_rates")
     settings = []
     for noise in config["options"]["noises"]:
         of_noise = [outcome for outcome in outcomes if outcome.noise == noise]
         histories = [
-            search_history(run, config, f"{config['study']}/{noise}/{method}", selected, display_name(method))
-            for searched_noise, method, selected in searches
+            search_history(
+                run,
+                config,
+                "/".join([config["study"], noise, method, *([str(index)] if index else [])]),
+                selected,
+                f"{display_name(method)}, search {index + 1}" if several else display_name(method),
+            )
+            for searched_noise, method, index, selected in searches
             if searched_noise == noise
         ]
         settings.append(_setting(noise, rates.share(noise, None), of_noise, evaluated_on, histories))

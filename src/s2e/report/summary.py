@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from s2e.audit import WEAK, AuditedRun
 from s2e.report.formatting import accuracy, count, listing, percent
 from s2e.report.run_numbers import RunNumbers, Score, Setting
+from s2e.workflows import is_oracle
 
 
 def summarise_run(run: RunNumbers, audited: AuditedRun | None) -> tuple[str, ...]:
@@ -80,7 +82,14 @@ def _classifier(run: RunNumbers) -> str:
 
 
 def _comparison(run: RunNumbers, setting: Setting) -> str:
-    """Compare the searched method, or else the best one, with the best of the others, Standard and Co-teaching."""
+    """Compare the searched method, or else the best one, with the best of the others, Standard and Co-teaching.
+
+    Oracles are not compared.
+    """
+    scores = [score for score in setting.scores if not is_oracle(score.method)]
+    if not scores:
+        return f"{_capital(setting.title)}: only oracles have been trained."
+    setting = replace(setting, scores=tuple(scores))
     best = max(setting.scores, key=lambda score: score.accuracy or 0.0)
     main = next((score for score in setting.scores if score.searched), best)
     known = [score for score in setting.scores if score.method in ("standard", "coteaching")]

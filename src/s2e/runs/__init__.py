@@ -13,7 +13,7 @@ from s2e.runs.classifier_file import (
 from s2e.runs.configuration import all_options, read_configuration
 from s2e.runs.csv_files import csv_text, plain_text
 from s2e.runs.directory import CONFIG, Run
-from s2e.runs.session import RunLocation, Session, stored_options
+from s2e.runs.session import RunLocation, Session, is_finished, stored_options
 from s2e.runs.table_formats import encoded_table, table_suffix
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "csv_text",
     "described",
     "encoded_table",
+    "is_finished",
     "normalisation_to_json",
     "plain_text",
     "read_classifier",

@@ -136,6 +136,11 @@ class Run:
         return (self.path / RESULT).is_file()
 
     @property
+    def is_finished(self) -> bool:
+        """Return whether the directory holds the results of its last session."""
+        return self.has_results and not (self.path / UNFINISHED).exists()
+
+    @property
     def storage(self) -> str:
         """Return the URL of the database in this directory."""
         return sqlite_url((self.path / STUDY).resolve())

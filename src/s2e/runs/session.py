@@ -164,13 +164,16 @@ class Session(Generic[Options]):
             device: where it was computed.
             write_files: writes the other files of the result, which are committed together with it.
         """
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-        seconds = round(time.monotonic() - self._began, 1)
         with self._run.committed_together():
             write_files()
-            self._run.write_json(RESULT, {**result, "device": name, "seconds": seconds})
+            self._run.write_json(RESULT, {**result, **self.made_on(device)})
         self.location.checkpoints.clear()
         return self._run
+
+    def made_on(self, device: torch.device) -> dict[str, Any]:
+        """Return the name of the device, and the seconds since the session began."""
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+        return {"device": name, "seconds": round(self.seconds, 1)}
 
     @property
     def resumed(self) -> bool:
@@ -262,6 +265,18 @@ class Session(Generic[Options]):
     def _refuse(self, differences: list[str]) -> None:
         if differences:
             raise RunConflict(f"{str(self.location.out)!r} was made with other settings: {'; '.join(differences)}.")
+
+
+def is_finished(command: str, options: object, location: RunLocation) -> bool:
+    """Return whether a run has its results, with exactly these options.
+
+    Raise `RunConflict` if the directory holds a run with options that cannot be changed into these.
+    """
+    run = Run(location.out)
+    if not run.exists:
+        return False
+    session = Session(command, options, location, resume=True)
+    return run.is_finished and session._stored("options") == session.settings
 
 
 def stored_options(path: Path, command: str, known: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,9 +2,28 @@
 
 from s2e.workflows.comparison_figures import bands, keep_rate_curves
 from s2e.workflows.defaults import sized
+from s2e.workflows.entrants import (
+    CLEAN_ORACLE,
+    NOISY_VALIDATION,
+    ORACLES,
+    SEARCHED,
+    SELECTED_ORACLE,
+    check_entrant_names,
+    is_oracle,
+)
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.loaded_run import LoadedRun, RunClassifier, RunInputs, load
-from s2e.workflows.outcomes import HELD_OUT, TEST, Outcome, result_rows, summarise
+from s2e.workflows.outcomes import (
+    HELD_OUT,
+    PART,
+    TEST,
+    TEST_PART,
+    Outcome,
+    best_of_competitors,
+    curve_rows,
+    result_rows,
+    summarise,
+)
 from s2e.workflows.pipeline import (
     PipelineResult,
     build_task,
@@ -25,9 +44,16 @@ from s2e.workflows.time_budget import ARGUMENTS, SearchTime, population_times
 
 __all__ = [
     "ARGUMENTS",
+    "CLEAN_ORACLE",
     "HELD_OUT",
+    "NOISY_VALIDATION",
+    "ORACLES",
+    "PART",
+    "SEARCHED",
+    "SELECTED_ORACLE",
     "SILENT",
     "TEST",
+    "TEST_PART",
     "CallbackListener",
     "FinishedTrainings",
     "LoadedRun",
@@ -40,11 +66,15 @@ __all__ = [
     "SharedInputs",
     "Status",
     "bands",
+    "best_of_competitors",
     "build_task",
     "check_choices",
+    "check_entrant_names",
+    "curve_rows",
     "find_schedule_in_time",
     "find_schedules",
     "folds_of",
+    "is_oracle",
     "keep_rate_curves",
     "load",
     "load_shared_inputs",

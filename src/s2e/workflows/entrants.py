@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from s2e.data import Prepared
+import numpy as np
+from numpy.typing import NDArray
+
+from s2e.data import LabelledData, Prepared
 from s2e.errors import InvalidInput, unknown_name
-from s2e.methods import METHODS, SEARCHABLE, Method, Need, method
+from s2e.methods import METHODS, SEARCHABLE, Method, Need, Standard, method
 from s2e.networks import default_network
 from s2e.specs import ALL
 
 SEARCHED = "s2e"
 """Name of an entrant whose schedule is searched: `s2e` for Co-teaching, `s2e:METHOD` for another method."""
+
+NOISY_VALIDATION = "s2e-noisy-validation"
+"""Name of an entrant whose schedule is searched without clean samples, where the others have some."""
+
+SELECTED_ORACLE, CLEAN_ORACLE = "oracle:selected", "oracle:clean"
+ORACLES = (SELECTED_ORACLE, CLEAN_ORACLE)
+"""Entrants that use the true labels: Standard without the wrongly labelled samples, and Standard on clean labels."""
+
+
+def is_oracle(name: str) -> bool:
+    """Return whether an entrant uses the true labels: it is no competitor, but shows what is left to gain."""
+    return name in ORACLES
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +41,34 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entrant:
-    """A method under its name in the comparison, with a schedule that is searched or computed from a noise rate."""
+    """A method under its name in the comparison, with a schedule that is searched or computed from a noise rate.
+
+    Attributes:
+        name: its name.
+        method: its method.
+        searched: whether its schedule is searched.
+        noisy_validation: whether it is searched on validation labels with the noise of the training labels.
+    """
 
     name: str
     method: Method
     searched: bool = False
+    noisy_validation: bool = False
+
+    def labels(self, train: LabelledData) -> NDArray[np.int64]:
+        """Return the labels (N,) that it is trained on: the given ones, or the true ones."""
+        return train.labels if self.name != CLEAN_ORACLE else true_labels(train)
+
+    def held_out(self, train: LabelledData) -> NDArray[np.bool_] | None:
+        """Return the samples (N,) that it is not trained on: the wrongly labelled ones for an oracle, else None."""
+        return None if self.name != SELECTED_ORACLE else train.labels != true_labels(train)
+
+
+def true_labels(data: LabelledData) -> NDArray[np.int64]:
+    """Return the true labels (N,), which must be known."""
+    if data.clean_labels is None:
+        raise InvalidInput("an oracle needs the true labels of the training samples, but they are unknown.")
+    return data.clean_labels
 
 
 def check_entrant_names(names: Sequence[str]) -> None:
@@ -46,7 +84,8 @@ def entrants_for(
     """Return the entrants, and the methods of `all` whose needs these data do not meet, with the reason.
 
     Args:
-        names: names of METHODS, `s2e`, `s2e:METHOD`, or `all`; the needs of a method named explicitly must be met.
+        names: names of METHODS, `s2e`, `s2e:METHOD`, `s2e-noisy-validation`, names of ORACLES, or `all` for the methods
+            and `s2e`; the needs of a method named explicitly must be met.
         settings: the data.
         noise_rate: noise rate for methods that need one; None for the true one where it is known.
     """
@@ -68,9 +107,14 @@ def entrants_for(
 
 def _entrant(name: str, network: str = "mlp") -> Entrant:
     first, colon, base = name.partition(":")
+    if name == NOISY_VALIDATION:
+        return Entrant(name, method("coteaching", network), searched=True, noisy_validation=True)
+    if name in ORACLES:
+        return Entrant(name, Standard())
     if first != SEARCHED:
         if name not in METHODS:
-            raise unknown_name("methods", name, [ALL, *METHODS, SEARCHED, f"{SEARCHED}:METHOD"])
+            known = [ALL, *METHODS, SEARCHED, f"{SEARCHED}:METHOD", NOISY_VALIDATION, *ORACLES]
+            raise unknown_name("methods", name, known)
         return Entrant(name, method(name, network))
     base = base if colon else "coteaching"
     if base not in SEARCHABLE:
@@ -83,6 +127,10 @@ def _missing(entrant: Entrant, settings: Sequence[Setting], noise_rate: float | 
     needs = entrant.method.needs
     if Need.CLEAN_SAMPLES in needs and any(one.prepared.validation != "clean" for one in settings):
         return f"needs {Need.CLEAN_SAMPLES.value}; give some with --validation FILE"
+    if is_oracle(entrant.name) and any(one.prepared.splits.train.clean_labels is None for one in settings):
+        return "needs the true labels of all training samples, which are unknown; name only other methods"
+    if entrant.noisy_validation and any(one.prepared.validation != "clean" or one.noise == "none" for one in settings):
+        return f"needs clean validation samples and noise to add to them; without them it is {SEARCHED}"
     rate_is_known = noise_rate is not None or all(one.prepared.noise_rate is not None for one in settings)
     if Need.SCHEDULE in needs and not entrant.searched and not rate_is_known:
         return "needs a noise rate for its schedule; give an estimate with --noise-rate, or search with s2e"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,24 @@ from numpy.typing import NDArray
 from s2e.engine import LAST_EPOCHS, VALIDATION, Curves
 from s2e.errors import InvalidInput
 from s2e.methods import METHODS, Need
+from s2e.workflows.entrants import is_oracle
 
 Floats = NDArray[np.float64]
 
 TEST = "test"
 """Name of the part that trainings are evaluated on."""
+TEST_PART = "test-part"
+"""Name of a part of the test samples that trainings are evaluated on too."""
+UNUSED = "unused"
+"""Name of the half of the clean validation samples that methods which train with such samples do not use."""
 HELD_OUT = "held-out"
 """Its name where its labels are as noisy as those of the training part."""
 
 _TEXTS = ("noise", "method", "evaluated_on")
-_CURVES = ("accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss")
+_CURVES = ("accuracy", "part_accuracy", "valid_accuracy", "train_accuracy", "label_precision", "kept", "loss")
+
+PART = "part_"
+"""Prefix of the accuracies on a part of the test samples, among the names of results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +47,9 @@ class Outcome:
         evaluated_on: part of the data that `accuracy` is measured on, `test` or `held-out`, or `valid` of a single
             training.
         accuracy: (T,) accuracy on that part after every epoch.
-        valid_accuracy: (T,) accuracy on the validation part.
+        part_accuracy: (T,) accuracy on a part of the test samples; NaN if no part is evaluated on its own.
+        valid_accuracy: (T,) accuracy on the validation samples that it is not trained on; NaN if it has none, like an
+            entrant with noisy validation.
         train_accuracy: (T,) accuracy on the given (noisy) training labels.
         label_precision: (T,) share of correctly labelled samples among those trained on; NaN where true labels are
             unknown or nothing was selected.
@@ -54,6 +64,7 @@ class Outcome:
     seed: int
     evaluated_on: str
     accuracy: Floats
+    part_accuracy: Floats
     valid_accuracy: Floats
     train_accuracy: Floats
     label_precision: Floats
@@ -73,15 +84,30 @@ class Outcome:
         seed: int,
         evaluated_on: str,
         keep_rates: Floats | None,
+        chosen_on: str | None = VALIDATION,
     ) -> Outcome:
-        """Return the outcome of one member of a trained population."""
+        """Return the outcome of one member of a trained population.
+
+        Args:
+            curves: of the population.
+            member: its index.
+            noise: noise setting.
+            method: name of the entrant.
+            seed: index of the seed.
+            evaluated_on: the part that its accuracy is measured on.
+            keep_rates: R(t), (T,), or None.
+            chosen_on: the part with the validation samples that it is not trained on; None if it has none.
+        """
+        unknown = np.full_like(curves.loss[member], np.nan)
+        part = curves.accuracy.get(TEST_PART)
         return cls(
             noise,
             method,
             seed,
             evaluated_on,
             accuracy=curves.accuracy[evaluated_on][member],
-            valid_accuracy=curves.accuracy[VALIDATION][member],
+            part_accuracy=unknown if part is None else part[member],
+            valid_accuracy=unknown if chosen_on is None else curves.accuracy[chosen_on][member],
             train_accuracy=curves.train_accuracy[member],
             label_precision=curves.label_precision[member],
             kept=curves.kept[member],
@@ -109,12 +135,9 @@ class Outcome:
     def chosen_epoch(self) -> int | None:
         """Return the first epoch with the best accuracy on the validation part, where a user would have stopped.
 
-        None if that says nothing: for a method that trains on the validation part, without another part to evaluate
-        on, or if no accuracy is known.
+        None if that says nothing: without another part to evaluate on, or if no accuracy is known.
         """
-        method = METHODS.get(self.method)
-        trains_on_it = method is not None and Need.CLEAN_SAMPLES in method.needs
-        if trains_on_it or self.evaluated_on == VALIDATION or np.isnan(self.valid_accuracy).all():
+        if self.evaluated_on == VALIDATION or np.isnan(self.valid_accuracy).all():
             return None
         return int(np.nanargmax(self.valid_accuracy))
 
@@ -122,6 +145,13 @@ class Outcome:
     def chosen(self) -> float:
         """Return the accuracy of the epoch chosen on the validation part; NaN if none can be chosen."""
         return math.nan if self.chosen_epoch is None else float(self.accuracy[self.chosen_epoch])
+
+    @property
+    def on_part(self) -> Outcome | None:
+        """The same training evaluated on a part of the test samples; None if no part is evaluated on its own."""
+        if np.isnan(self.part_accuracy).all():
+            return None
+        return replace(self, accuracy=self.part_accuracy)
 
     @property
     def last_precision(self) -> float:
@@ -134,22 +164,38 @@ def summarise(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 
     Rows are in order of first appearance and ready for JSON: `noise`, `method`, `seeds` and `diverged` (counts), and
     `last_10_epochs`, `chosen_epoch`, `best_epoch` and `label_precision` as `{"mean": …, "std": …}`. Unknown values are
-    None, and so is the standard deviation of a single value.
+    None, and so is the standard deviation of a single value. Where a part of the test samples is evaluated on its own,
+    `part_last_10_epochs`, … are the accuracies on it.
     """
-    last = f"last_{LAST_EPOCHS}_epochs"
     return [
         {
             "noise": noise,
             "method": method,
             "seeds": len(group),
             "diverged": sum(outcome.diverged for outcome in group),
-            last: _mean_and_std(outcome.last for outcome in group),
-            "chosen_epoch": _mean_and_std(outcome.chosen for outcome in group),
-            "best_epoch": _mean_and_std(outcome.best for outcome in group),
+            **_accuracies(group),
             "label_precision": _mean_and_std(outcome.last_precision for outcome in group),
+            **_accuracies([part for outcome in group if (part := outcome.on_part) is not None], PART),
         }
         for (noise, method), group in grouped(outcomes).items()
     ]
+
+
+def _accuracies(group: Sequence[Outcome], prefix: str = "") -> dict[str, dict[str, float | None]]:
+    """Return mean and deviation of the three accuracies of trainings, by name; nothing without trainings."""
+    if not group:
+        return {}
+    return {
+        f"{prefix}last_{LAST_EPOCHS}_epochs": _mean_and_std(outcome.last for outcome in group),
+        f"{prefix}chosen_epoch": _mean_and_std(outcome.chosen for outcome in group),
+        f"{prefix}best_epoch": _mean_and_std(outcome.best for outcome in group),
+    }
+
+
+def best_of_competitors(rows: Iterable[Mapping[str, Any]], quantity: str) -> float | None:
+    """Return the largest mean of a quantity in rows of `summarise` without oracles; None if all are unknown."""
+    means = [row[quantity]["mean"] for row in rows if not is_oracle(row["method"])]
+    return max((mean for mean in means if mean is not None), default=None)
 
 
 def grouped(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], list[Outcome]]:
@@ -192,9 +238,21 @@ def result_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
             "at_epoch": outcome.best_epoch,
             "label_precision": None if math.isnan(outcome.last_precision) else outcome.last_precision,
             "diverged": outcome.diverged,
+            **_part_cells(outcome.on_part),
         }
         for outcome in outcomes
     ]
+
+
+def _part_cells(part: Outcome | None) -> dict[str, float | None]:
+    """Return the accuracies on a part of the test samples; nothing if no part is evaluated on its own."""
+    if part is None:
+        return {}
+    return {
+        f"{PART}last_{LAST_EPOCHS}_epochs": part.last,
+        f"{PART}chosen_epoch": None if part.chosen_epoch is None else part.chosen,
+        f"{PART}best_epoch": part.best,
+    }
 
 
 def curve_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
@@ -240,7 +298,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
     """Invert `arrays`; raise for arrays that are missing, or have other types, shapes or ranges."""
     if "seed" in stored and not stored["seed"].size:
         return []
-    columns = _checked_columns(stored)
+    columns = _checked_columns(_of_this_version(stored))
     outcomes = []
     for row in range(len(columns["seed"])):
         noise, method, evaluated_on = (str(columns[name][row]) for name in _TEXTS)
@@ -258,6 +316,25 @@ def from_arrays(stored: Mapping[str, NDArray[Any]]) -> list[Outcome]:
             )
         )
     return outcomes
+
+
+def _of_this_version(stored: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+    """Return arrays of an earlier version, without a part of the test samples, with all names.
+
+    Methods with clean samples trained on the whole validation part then, so their accuracies on it say nothing.
+    """
+    if "part_accuracy" in stored or not {"accuracy", "valid_accuracy", "method"} <= stored.keys():
+        return stored
+    accuracy, valid = stored["accuracy"], stored["valid_accuracy"]
+    if accuracy.ndim != 2 or valid.shape != accuracy.shape or accuracy.dtype.kind != "f" or valid.dtype.kind != "f":
+        return stored  # damaged, which the checks of this version report
+    trains_on_it = [
+        Need.CLEAN_SAMPLES in METHODS[name].needs if name in METHODS else False for name in stored["method"]
+    ]
+    if len(trains_on_it) != len(valid):
+        return stored
+    known = np.where(np.array(trains_on_it)[:, None], np.nan, valid)
+    return {**stored, "part_accuracy": np.full_like(accuracy, np.nan), "valid_accuracy": known}
 
 
 def _checked_columns(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from s2e.data import LabelledData, check_preparation, corrupt_and_split, fingerprint, loading
+from s2e.data import LabelledData, check_preparation, corrupt_and_split, fingerprint, loading, with_at_most
 from s2e.engine import Task, Trainer
 from s2e.runs import RunLocation
 from s2e.specs import DataSpec, SizedTrainingSpec
@@ -50,6 +50,7 @@ def load_shared_inputs(
     seed: int,
     method: str = "coteaching",
     validation_share: float | None = None,
+    samples: int | None = None,
 ) -> SharedInputs:
     """Load data and draw every noise setting over the same inputs, with a clean validation part.
 
@@ -61,11 +62,12 @@ def load_shared_inputs(
         seed: seed of the noise, the split and the order of the batches.
         method: method of members without one of their own.
         validation_share: share of the training samples to hold out; None for the default.
+        samples: most training samples, and most test samples, to use; None for all.
     """
     spec = DataSpec(data, validation="clean", validation_share=validation_share)
     check_preparation(spec, noises)
     check_choices(training, method, location.execution)
-    source = loading.load(data, location.root)
+    source = with_at_most(loading.load(data, location.root), samples, seed)
     prepared = [corrupt_and_split(source, spec, noise, seed, location.root) for noise in noises]
     labels = {noise: each.splits.train.labels for noise, each in zip(noises, prepared, strict=True)}
     task = prepared_task(prepared[0], training, method, seed=seed, location=location)
