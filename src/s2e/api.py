@@ -83,6 +83,7 @@ class SearchResult:
         status: whether the search ran to its end, was stopped by a callback or `time_budget`, or had members that
             diverged.
         message: one line about the outcome.
+        method: the method of this trial, for `s2e.train`; the one found with "auto".
     """
 
     schedule: NDArray[np.float64]
@@ -91,6 +92,7 @@ class SearchResult:
     generation_size: int
     status: Status
     message: str
+    method: Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +186,7 @@ def search(
         text: columns of a table with free text to learn from.
         network: a factory such as `lambda: MyNet()`, or the name of a reference network.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
-            `s2e.Method`.
+            `s2e.Method`; "auto" lets these four compete.
         space: the family of schedules, by name or as an object with the interface `s2e.Space`.
         sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, tpe-multivariate, gp, cmaes or
             hyperband; or any `optuna.samplers.BaseSampler`. The state of a sampler object is not restored when a search
@@ -229,7 +231,7 @@ def search(
     data, held = parts.train, parts.others[VALIDATION]
     training = sized(given, len(data))
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
-    search_plan = plan_for(task, spec, training, seed)
+    search_plan = plan_for(task, spec, training, seed, method=method)
     settings = {
         "data": fingerprint(data, held),
         "space": _name(space),
@@ -255,7 +257,15 @@ def search(
         f"{status.value}: {len(study.trials)} trials, {diverged} of them diverged; best validation accuracy "
         f"{found.validation_accuracy:.2%} with trial {found.trial}"
     )
-    return SearchResult(found.schedule, found.validation_accuracy, study, search_plan.generation_size, status, message)
+    return SearchResult(
+        found.schedule,
+        found.validation_accuracy,
+        study,
+        search_plan.generation_size,
+        status,
+        message,
+        found.method or task.method,
+    )
 
 
 @warns_in_python

@@ -407,7 +407,9 @@ class SearchOptions:
     dataset: DataSpec = nested(DataSpec)
     noise: str = option("none", NOISE_HELP, panel="Data")
     method: str = option(
-        "coteaching", f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}{_BY_CLASS}", panel="Training"
+        "coteaching",
+        f"Method whose schedule is searched: {_one_of(SEARCHABLE_METHODS)}{_BY_CLASS}; auto: these compete",
+        panel="Training",
     )
     training: TrainingSpec = nested(TrainingSpec)
     search: SearchSpec = nested(SearchSpec)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from s2e.methods import METHODS, SEARCHABLE
 from s2e.schedules.spaces import SPACES, Space, simplex_weights, space
+from s2e.studies.method_choice import MethodSpace
 
 
 class TwoRamps(Space):
@@ -24,7 +26,9 @@ class TwoRamps(Space):
         return 1 - (1 - points[:, 2:]) * (weights[:, :1] * x + weights[:, 1:] * x**2)
 
 
-CASES = {**SPACES, "a user's space": TwoRamps()}
+COMPETING = MethodSpace(space("s2e"), [METHODS[name] for name in SEARCHABLE])
+
+CASES = {**SPACES, "a user's space": TwoRamps(), "competing methods": COMPETING}
 
 
 @pytest.fixture(params=CASES.values(), ids=CASES)

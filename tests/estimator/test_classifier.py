@@ -15,6 +15,7 @@ from torch import nn
 from fitted_classifiers import QUICK, Narrow, fitted, of_any_shape, three_blobs
 from s2e import S2EClassifier, S2EWarning
 from s2e.errors import InvalidInput, S2EError
+from s2e.methods import SEARCHABLE
 from s2e.workflows import pipeline, time_budget
 
 EPOCHS = 10
@@ -65,6 +66,10 @@ def test_wrong_labels_are_found_and_corrected(classifier, noisy):
     assert abs(classifier.noise_rate_ - wrong.mean()) < 0.08
     np.testing.assert_allclose(classifier.transition_.sum(axis=1), 1)
     assert (np.diff(classifier.label_quality_[classifier.label_issues_]) >= 0).all(), "the least probable come first"
+
+
+def test_methods_compete_with_auto(noisy):
+    assert fitted(noisy[0], noisy[1], method="auto").method_ in SEARCHABLE
 
 
 def test_label_issues_have_the_columns_of_find_label_issues(classifier, noisy):

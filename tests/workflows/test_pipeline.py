@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from numpy.typing import NDArray
 
 from listeners import Log
 from populations import call_before_search_training
@@ -22,6 +23,7 @@ from s2e.errors import InvalidInput
 from s2e.methods import METHODS, SEARCHABLE, Coteaching
 from s2e.networks.factories import default_network
 from s2e.runs.directory import Run
+from s2e.schedules import Space
 from s2e.seeds import derive
 from s2e.specs import ClassifierSpec, Execution, SearchSpec, TrainingSpec
 from s2e.studies import Search, SearchPlan, open_study
@@ -55,7 +57,7 @@ def a_task(**changes: Any) -> Task:
 
 
 def a_plan(task: Task) -> SearchPlan:
-    return plan_for(task, SEARCH, TRAINING, SEED)
+    return plan_for(task, SEARCH, TRAINING, SEED, method="coteaching")
 
 
 def in_memory() -> optuna.Study:
@@ -256,3 +258,18 @@ def test_misleading_new_labels_do_not_discard_a_better_baseline(seed: int) -> No
     ]
     assert accuracies[0] < 0.3
     assert accuracies[1] > 0.8
+
+
+def test_methods_compete_and_the_final_training_has_the_method_that_was_found() -> None:
+    task = a_task()
+    plan = plan_for(task, replace(SEARCH, trials=8, generation_size=8), TRAINING, SEED, method="auto")
+    study = in_memory()
+    outcome = search_and_train(task, plan, study, validation="clean", restarts=1)
+    trained = {method.name for method in plan.space.methods_of(points_of(study, plan.space))}
+    assert len(trained) > 1
+    assert outcome.found.method is not None
+    assert outcome.selected[-1].training.method == outcome.found.method == outcome.task.method
+
+
+def points_of(study: optuna.Study, space: Space) -> NDArray[np.float64]:
+    return np.array([[trial.params[name] for name in space.names] for trial in study.trials])

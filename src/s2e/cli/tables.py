@@ -189,6 +189,8 @@ def _caption(result: Mapping[str, Any]) -> str:
         trials, planned = result["search"]["trials"], result["search"].get("planned_trials", 0)
         of_planned = f"{trials} of " if trials < planned else ""
         searched = f", {of_planned}{counted(max(trials, planned), 'schedule')} searched"
+        if "method" in result["search"]:
+            searched += f", best with {display_name(result['search']['method'])}"
     lines = [f"{_wrong_labels(result['noise_rate'])}{searched}, {result['seconds']:.0f} s on {result['device']}"]
     if "classifier" in result:
         lines.append(_size_and_speed(result["classifier"]))

@@ -97,8 +97,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         precision: number format of products: "float32", "bfloat16", or "auto", what the device computes fastest without
             losing accuracy. Weights and losses are float32.
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
-            `s2e.Method`. Where labels are imbalanced, the same share of every label is kept; "coteaching:by_class=true"
-            or "…=false" decides it.
+            `s2e.Method`; "auto" lets these four compete in the search. Where labels are imbalanced, the same share of
+            every label is kept; "coteaching:by_class=true" or "…=false" decides it.
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp, or an object with the
             interface `s2e.Space`.
         sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp,
@@ -138,6 +138,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         n_features_in_: F.
         feature_names_in_: names of the columns, where `X` has some.
         schedule_: (T,) the keep rates found.
+        method_: name of the method of the networks, the one found with "auto"; a loaded classifier has none.
         validation_accuracy_: accuracy, or what `scoring` names, of the selected restart, mean over the last epochs;
             with "noisy" validation the agreement with the relabelled samples.
         validation_: "clean" with `X_val`, else "noisy".
@@ -323,7 +324,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 clean=valid if self.validation_ == "clean" else None,
                 score=classifier.score,
             )
-            plan = plan_for(task, search, training, seed)
+            plan = plan_for(task, search, training, seed, method=self.method)
             self.n_trials_, self.study_ = plan.trials, open_study(None, "search", {})
             final: dict[str, Any] = {"validation": self.validation_, "restarts": self.restarts}
             search_time = None
@@ -353,7 +354,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             self.status_ = Status.of(stopped=outcome.stopped, diverged=diverged).value
             self.validation_accuracy_ = float(selected.trained.curves.last(VALIDATION)[selected.index])
             listener.metrics = {"validation_accuracy": self.validation_accuracy_, "trials": len(self.study_.trials)}
-        self.schedule_ = outcome.found.schedule
+        self.schedule_, self.method_ = outcome.found.schedule, outcome.task.method.name
         self._classifier = outcome.ensemble.classifier(outcome.task)
         self._index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
         self.annotators_ = None if crowd is None else crowd.annotators

@@ -23,6 +23,7 @@ from s2e.plots import display_name, noise_title
 from s2e.report.search_history import SearchHistory, search_history
 from s2e.runs import CONFIG, Run, all_options, read_configuration
 from s2e.schedules import parse_schedule
+from s2e.specs import AUTO
 from s2e.workflows import FinishedTrainings, Outcome, bands, keep_rate_curves, summarise
 
 Floats = NDArray[np.float64]
@@ -260,7 +261,7 @@ def _keep_rates(
 ) -> tuple[Curve, ...]:
     """Return R(t): of the run's method from its schedule, of the baselines from the share they were trained on."""
     method, epochs = config["options"]["method"], config["options"]["epochs"]
-    if not (run.path / SCHEDULE).exists() or method not in SEARCHABLE:
+    if not (run.path / SCHEDULE).exists() or method not in (*SEARCHABLE, AUTO):
         return ()
     trained = SEARCHED if config["command"] == "search" else method
     baselines = [row for row in rows if _method(row) != trained and row.text("method") in SEARCHABLE]

@@ -73,13 +73,13 @@ class CurveControl:
         """
         if len(earlier.values) < self.startup:
             return None
-        model = CurveModel(self._curves(names, earlier.points), np.array(earlier.values))
+        model = CurveModel(self._features(names, earlier.points), np.array(earlier.values))
         generator = np.random.default_rng(derive(SEED, "virtual", generation))
         draws = sample(state.theta, state.layout, self.draws, generator)  # (V, D)
-        at_points, at_draws = (model.mean(self._curves(names, each)) for each in (points, draws))
+        at_points, at_draws = (model.mean(self._features(names, each)) for each in (points, draws))
         return Control(at_points, draws, at_draws)
 
-    def _curves(self, names: Sequence[str], points: ArrayLike) -> Array:
-        """Return the keep rates (n, F) of points (n, D) at the landmarks."""
+    def _features(self, names: Sequence[str], points: ArrayLike) -> Array:
+        """Return the features (n, F) of points (n, D): keep rates at the landmarks, and others that a space adds."""
         order = [names.index(name) for name in self.space.names]
-        return self.space.decode(np.asarray(points)[:, order], self.epochs, at=landmarks(self.epochs))
+        return self.space.features(np.asarray(points)[:, order], self.epochs, at=landmarks(self.epochs))

@@ -110,10 +110,10 @@ class CurveSampler(BaseSampler):
             noise_rate, ramp = self.first_schedules[number]
             epochs = landmarks(self.epochs)
             target = coteaching_curve(epochs, noise_rate, max(1.0, ramp * self.epochs), 1.0)  # (F,)
-            point = self._nearest(target, generator)
+            point = self.space.in_turn(self._nearest(target, generator), number)
             if not before or self._squared_distance(point, before) > EQUAL_CURVES**2:
                 return point
-        return self._farthest(before, generator)
+        return self.space.in_turn(self._farthest(before, generator), number)
 
     def _nearest(self, curve: Floats, generator: np.random.Generator) -> Floats:
         """Return a point whose curve is near a given one, (F,)."""
@@ -127,10 +127,10 @@ class CurveSampler(BaseSampler):
     def _farthest(self, before: list[FrozenTrial], generator: np.random.Generator) -> Floats:
         """Return the uniform draw whose curve is farthest from those of earlier trials; the most typical draw first."""
         candidates = generator.random((STARTUP_CANDIDATES, self.space.dimension))
-        curves = self._curves(candidates)
+        features = self._features(candidates)
         if not before:
-            return np.asarray(candidates[np.sqrt(_squared_distances(curves, curves)).mean(axis=1).argmin()])
-        distances = _squared_distances(curves, self._curves(self._points(before)))  # (STARTUP_CANDIDATES, n)
+            return np.asarray(candidates[np.sqrt(_squared_distances(features, features)).mean(axis=1).argmin()])
+        distances = _squared_distances(features, self._features(self._points(before)))  # (STARTUP_CANDIDATES, n)
         return np.asarray(candidates[distances.min(axis=1).argmax()])
 
     def _most_promising(
@@ -138,23 +138,23 @@ class CurveSampler(BaseSampler):
     ) -> Floats:
         sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         points = self._points(scored)  # (n, D)
-        model = CurveModel(self._curves(points), np.array([sign * one.values[0] for one in scored]))
-        best = points[np.argsort(model.mean(self._curves(points)))[:BEST_POINTS]]  # (BEST_POINTS, D)
+        model = CurveModel(self._features(points), np.array([sign * one.values[0] for one in scored]))
+        best = points[np.argsort(model.mean(self._features(points)))[:BEST_POINTS]]  # (BEST_POINTS, D)
         uniform_draws = generator.random((UNIFORM_CANDIDATES, self.space.dimension))
         near_best = neighbours(best, NEAR_CANDIDATES, generator, share=MOVED_SHARE)
         candidates = np.concatenate([uniform_draws, near_best])
-        curves = self._curves(candidates)  # (n, F)
+        features = self._features(candidates)  # (n, F)
         if not running:
-            return np.asarray(candidates[model.expected_improvement(curves).argmax()])
-        running_curves = self._curves(self._points(running))  # (r, F)
-        improvement = model.assuming_predictions(running_curves).expected_improvement(curves)
+            return np.asarray(candidates[model.expected_improvement(features).argmax()])
+        running_features = self._features(self._points(running))  # (r, F)
+        improvement = model.assuming_predictions(running_features).expected_improvement(features)
         # Where scores are mostly noise, a running curve may still have the largest expected improvement.
-        is_new = _squared_distances(curves, running_curves).min(axis=1) > 0
+        is_new = _squared_distances(features, running_features).min(axis=1) > 0
         return np.asarray(candidates[np.where(is_new, improvement, -1.0).argmax()])
 
     def _squared_distance(self, point: Floats, trials: list[FrozenTrial]) -> float:
         """Return the mean squared difference of a point's curve and the nearest one of some trials."""
-        distances = _squared_distances(self._curves(point[None]), self._curves(self._points(trials)))
+        distances = _squared_distances(self._features(point[None]), self._features(self._points(trials)))
         return float(distances.min()) / len(landmarks(self.epochs))
 
     def _points(self, trials: list[FrozenTrial]) -> Floats:
@@ -162,6 +162,9 @@ class CurveSampler(BaseSampler):
 
     def _curves(self, points: Floats) -> Floats:
         return self.space.decode(points, self.epochs, at=landmarks(self.epochs))
+
+    def _features(self, points: Floats) -> Floats:
+        return self.space.features(points, self.epochs, at=landmarks(self.epochs))
 
     def _has_point(self, trial: FrozenTrial) -> bool:
         """Whether the trial is in the unit cube: it may have been enqueued, or have parameters with other ranges."""

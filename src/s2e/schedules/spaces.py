@@ -77,6 +77,20 @@ class Space(ABC):
             raise InvalidInput(f"`at` must be (M,) epoch indices in 0..{epochs - 1}, but got {t.tolist()}.")
         return np.clip(self.unclipped(self._valid(points), t.astype(np.float64), epochs), 0.0, 1.0)
 
+    def features(self, points: ArrayLike, epochs: int, *, at: ArrayLike) -> Floats:
+        """Return the numbers by which a model of the score compares points, (P, F): the keep rates at some epochs.
+
+        A space with coordinates that the schedule does not depend on adds features of them.
+        """
+        return self.decode(points, epochs, at=at)
+
+    def in_turn(self, point: Floats, number: int) -> Floats:  # noqa: ARG002
+        """Return the point (D,) of the trial with this number at the start of a search, with the same schedule.
+
+        A space with coordinates that the schedule does not depend on lets them take their values in turn.
+        """
+        return point
+
     @abstractmethod
     def unclipped(self, points: Floats, t: Floats, epochs: int) -> Floats:
         """Return the curves (P, M) of valid points (P, D) at the epochs t (M,), before they are clipped to [0, 1]."""

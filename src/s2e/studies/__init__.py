@@ -3,6 +3,7 @@
 from s2e.studies.executors import resolve_execution
 from s2e.studies.generation_size import SIZES, choose_generation_size
 from s2e.studies.loop import GenerationFinished, OnGeneration, Stop, epochs_left, run_generations, search_schedules
+from s2e.studies.method_choice import MethodSpace
 from s2e.studies.plan import (
     DEFAULT_GENERATIONS,
     GENERATIONS_ON_BENCHMARKS,
@@ -35,6 +36,7 @@ __all__ = [
     "VALIDATION_ACCURACY",
     "BestTrial",
     "GenerationFinished",
+    "MethodSpace",
     "OnGeneration",
     "Search",
     "SearchPlan",

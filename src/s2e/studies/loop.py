@@ -27,6 +27,7 @@ from s2e.errors import InvalidInput, TrainingDiverged, counted
 from s2e.methods import Need
 from s2e.samplers import complete_trials
 from s2e.seeds import derive
+from s2e.studies.method_choice import methods_of
 from s2e.studies.optuna_internals import (
     NumberTaken,
     add_trial,
@@ -254,9 +255,16 @@ def _members(search: Search, trials: Sequence[FrozenTrial], epochs: int) -> list
     plan = search.plan
     points = np.stack([point_of(trial, plan.space) for trial in trials])  # (K, D)
     schedules = plan.space.decode(points, epochs)  # (K, T)
+    rows = zip(trials, schedules, methods_of(plan.space, points), strict=True)
     return [
-        Member(schedule, derive(plan.seed, "trial", trial.number), plan.learning_rate, search.labels, search.method)
-        for trial, schedule in zip(trials, schedules, strict=True)
+        Member(
+            schedule,
+            derive(plan.seed, "trial", trial.number),
+            plan.learning_rate,
+            search.labels,
+            method or search.method,
+        )
+        for trial, schedule, method in rows
     ]
 
 

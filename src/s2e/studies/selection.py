@@ -10,8 +10,10 @@ import optuna
 from numpy.typing import NDArray
 from optuna.trial import FrozenTrial
 
+from s2e.methods import Method
 from s2e.samplers import CurveModel, complete_trials, landmarks
 from s2e.schedules import Space
+from s2e.studies.method_choice import methods_of
 from s2e.studies.trials import point_of
 
 MIN_TRIALS_TO_MODEL = 12
@@ -27,12 +29,14 @@ class BestTrial:
         point: (D,) in the unit cube.
         validation_accuracy: mean over the last epochs and the member's networks, of the training that was scored.
         trial: its number in the study.
+        method: its method, where methods compete; None where all trials have the same.
     """
 
     schedule: NDArray[np.float64]
     point: NDArray[np.float64]
     validation_accuracy: float
     trial: int
+    method: Method | None = None
 
 
 def best_trial(study: optuna.Study, space: Space, epochs: int) -> BestTrial:
@@ -50,11 +54,12 @@ def best_of(trials: Sequence[FrozenTrial], space: Space, epochs: int) -> BestTri
     errors = np.array([float(trial.values[0]) for trial in trials])
     expected = errors
     if len(trials) >= MIN_TRIALS_TO_MODEL:
-        curves = space.decode(points, epochs, at=landmarks(epochs))
-        expected, _ = CurveModel(curves, errors).predict(curves)
+        features = space.features(points, epochs, at=landmarks(epochs))
+        expected, _ = CurveModel(features, errors).predict(features)
     chosen = int(expected.argmin())
     schedule = space.decode(points[chosen][None], epochs)[0]
-    return BestTrial(schedule, points[chosen], 1.0 - float(errors[chosen]), trials[chosen].number)
+    (method,) = methods_of(space, points[chosen][None])
+    return BestTrial(schedule, points[chosen], 1.0 - float(errors[chosen]), trials[chosen].number, method)
 
 
 def lowest_error_trial(study: optuna.Study) -> FrozenTrial:

@@ -40,12 +40,12 @@ def is_long_enough(
         return False
     points = np.stack([point_of(trial, space) for trial in trials])  # (n, D)
     errors = np.array([float(trial.values[0]) for trial in trials])
-    curves = space.decode(points, epochs, at=landmarks(epochs))
-    model = CurveModel(curves, errors)
-    best_points = points[np.argsort(model.mean(curves))[:BEST_POINTS]]
+    features = space.features(points, epochs, at=landmarks(epochs))
+    model = CurveModel(features, errors)
+    best_points = points[np.argsort(model.mean(features))[:BEST_POINTS]]
     near_best = neighbours(best_points, CANDIDATES, generator, share=MOVED_SHARE)
     candidates = np.concatenate([generator.random((CANDIDATES, points.shape[1])), near_best])
-    expected = model.expected_improvement(space.decode(candidates, epochs, at=landmarks(epochs)))
+    expected = model.expected_improvement(space.features(candidates, epochs, at=landmarks(epochs)))
     best = float(np.clip(errors.min(), 1 / samples, 1 - 1 / samples))
     standard_error = math.sqrt(best * (1 - best) / samples)
     return bool(expected.max() < SHARE_OF_ERROR * standard_error)

@@ -63,17 +63,18 @@ from s2e.ensembles import (
     votes_and_pool,
 )
 from s2e.errors import InvalidInput, UnreadableData
-from s2e.methods import Method, Need, may_hold_out, with_options
+from s2e.methods import SEARCHABLE, Method, Need, may_hold_out, with_options
 from s2e.methods import method as method_of
 from s2e.networks import NormalisedFactory, default_network, factory_of
 from s2e.runs import Run, RunLocation
 from s2e.samplers import complete_trials
 from s2e.seeds import derive
-from s2e.specs import ClassifierSpec, Execution, SearchSpec, SizedTrainingSpec, TrainingSpec
+from s2e.specs import AUTO, ClassifierSpec, Execution, SearchSpec, SizedTrainingSpec, TrainingSpec
 from s2e.studies import (
     DEFAULT_GENERATIONS,
     BestTrial,
     GenerationFinished,
+    MethodSpace,
     Search,
     SearchPlan,
     best_trial,
@@ -102,6 +103,9 @@ IMBALANCE = 4.0
 
 ENOUGH = "the search ends: no schedule is expected to be better by more than validation can tell"
 
+FIRST_METHOD = "coteaching"
+"""Method of all trainings but the searched ones, where methods compete."""
+
 RETRAINED_NETWORKS = 3
 """Networks that are trained on the posterior of the audit, if the networks vote beside other models."""
 
@@ -118,7 +122,7 @@ def check_choices(
     check_plan(plan_of(training.plan), longest(training).epochs)
     augmentation_of(training.augment)
     check_precision(training.precision)
-    chosen = method_of(method)
+    chosen = method_of(FIRST_METHOD if search is not None and method == AUTO else method)
     resolve_execution(execution)
     if search is not None:
         if Need.SCHEDULE not in chosen.needs:
@@ -200,6 +204,7 @@ def method_for(method: str | Method, train: LabelledData) -> Method:
     Where labels are imbalanced, a method that is given by its name keeps the same share of every label, unless its
     option `by_class` is given: the samples of a rare class have large losses at first, and would be left out.
     """
+    method = FIRST_METHOD if method == AUTO else method
     found = method_of(method, default_network(train.sample_shape, train.classes))
     counts = np.bincount(train.labels, minlength=train.classes)
     chosen = isinstance(method, str) and "by_class" not in method
@@ -238,9 +243,21 @@ def prepared_task(
 
 
 def plan_for(
-    task: Task, spec: SearchSpec, training: SizedTrainingSpec, seed: int, *, generations: int = DEFAULT_GENERATIONS
+    task: Task,
+    spec: SearchSpec,
+    training: SizedTrainingSpec,
+    seed: int,
+    *,
+    method: str | Method,
+    generations: int = DEFAULT_GENERATIONS,
 ) -> SearchPlan:
-    """Plan the only search on a task; a generation size of "auto" is measured on it."""
+    """Plan the only search on a task; a generation size of "auto" is measured on it.
+
+    With the method "auto", all methods with a keep rate compete.
+    """
+    if method == AUTO:
+        competing = [method_for(name, task.train) for name in SEARCHABLE]
+        spec = replace(spec, space=MethodSpace(schedules.space(spec.space), competing))
     kind = Member(schedules.constant(1.0, task.epochs), 0, training.learning_rate)
     choose = partial(choose_generation_size, task, [kind])
     return plan_search(spec, training, seed, generations=generations, choose=choose)
@@ -566,6 +583,7 @@ def search_and_train(
     )
     if run is not None:
         write_early(run, schedule_content(found))
+    task = replace(task, method=found.method or task.method)
     of_samples = folds_of(task, folds, plan.seed)
     searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=of_samples)
     fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []

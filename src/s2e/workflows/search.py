@@ -44,7 +44,7 @@ def search(
     score = options.classifier.score
     task = prepared_task(prepared, training, options.method, seed=options.seed, location=location, score=score)
     generations = default_generations(options.dataset.data)
-    plan = plan_for(task, options.search, training, options.seed, generations=generations)
+    plan = plan_for(task, options.search, training, options.seed, method=options.method, generations=generations)
     stage = f"search, {plan.generation_size} at a time" if options.search.generation_size == AUTO else "search"
     search_spec = replace(options.search, trials=plan.trials, generation_size=plan.generation_size)
     options = replace(options, search=search_spec, training=training)
@@ -83,6 +83,7 @@ def search(
             "planned_trials": plan.trials,
             "generation_size": plan.generation_size,
             "best_trial": outcome.found.trial,
+            **({} if outcome.found.method is None else {"method": outcome.found.method.name}),
             "validation_accuracy": outcome.found.validation_accuracy,
         }
         rows = result(prepared, outcome.selected, outcome.validation, searched=True, stopped=outcome.stopped)
