@@ -229,7 +229,7 @@ def search(
     notify = [*callbacks_of(callbacks), FunctionCallback(on_generation=on_generation)]
     parts = as_labelled_parts(train, {VALIDATION: valid}, label=label, inputs=inputs, drop=drop, text=text)
     data, held = parts.train, parts.others[VALIDATION]
-    training = sized(given, len(data))
+    training = sized(given, data)
     task = build_task(data, {VALIDATION: held}, training, method, seed=seed, execution=execution)
     search_plan = plan_for(task, spec, training, seed, method=method)
     settings = {
@@ -340,7 +340,7 @@ def train(
     parts = as_labelled_parts(train, others, label=label, inputs=inputs, drop=drop, text=text)
     data, evaluated = parts.train, dict(parts.others)
     trusted = None if clean is None else evaluated.pop(CLEAN)
-    training = sized(given, len(data))
+    training = sized(given, data)
     task = build_task(data, evaluated, training, method, seed=seed, execution=execution, clean=trusted)
     matrix = None if transition is None else check_transition_matrix(transition, data.classes)
     member = Member(keep_rates, derive(seed, "final"), learning_rate, transition=matrix)

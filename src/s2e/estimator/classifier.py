@@ -137,6 +137,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         classes_: (C,) the distinct labels.
         n_features_in_: F.
         feature_names_in_: names of the columns, where `X` has some.
+        network_: name of the reference network, the chosen one with "auto"; None for a factory.
         schedule_: (T,) the keep rates found.
         method_: name of the method of the networks, the one found with "auto"; a loaded classifier has none.
         validation_accuracy_: accuracy, or what `scoring` names, of the selected restart, mean over the last epochs;
@@ -306,8 +307,9 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             data = replace(data, annotations=crowd.annotations_of(_texts(self.classes_)))
         decided = matched(decisions, data, None)
         train, valid = self._split(data, decided, X_val, y_val, seed)
-        training = sized(requested, len(train))
+        training = sized(requested, train)
         self.epochs_, self.batch_size_ = training.epochs, training.batch_size
+        self.network_ = training.network if isinstance(training.network, str) else None
         with (
             self._threads(),
             quiet_optuna(),

@@ -41,7 +41,7 @@ from s2e.workflows import load as load_run
 Fitted = TypeVar("Fitted")
 """`S2EClassifier`, or a subclass."""
 
-VERSION = 2
+VERSION = 3
 MAX_JOBS = 1024
 MAX_BYTES_OF_CLASSES = 2**28
 ROUNDING = 1e-6
@@ -93,6 +93,7 @@ def save(fitted: Any, path: str | PathLike[str]) -> None:
         "networks": len(fitted._classifier.networks),
         **votes_to_json(fitted._classifier.weights),
         **normalisation_to_json(statistics_of(fitted._classifier.networks[0])),
+        "network_": fitted.network_,
         "validation_": fitted.validation_,
         "audit_message_": fitted.audit_message_,
         "annotators": [] if fitted.annotators_ is None else fitted.annotators_["annotator"].tolist(),
@@ -152,6 +153,7 @@ def restore_from_run(fitted: Any, run: LoadedRun) -> None:
     fitted._encoder, fitted._classifier = classifier.inputs, classifier.voting.networks
     fitted.classes_ = classifier.classes_
     fitted.schedule_, fitted.epochs_ = run.schedule, len(run.schedule)
+    fitted.network_ = Fields(options, run.path / "config.json").text("network")
     fitted.batch_size_ = Fields(options, run.path / "config.json").integer("batch_size", least=1)
     fitted.validation_ = "clean" if result.text("validation") == "clean" else "noisy"
     fitted.validation_accuracy_ = methods[-1].fields(VALIDATION).share(f"last_{LAST_EPOCHS}_epochs")
@@ -198,7 +200,8 @@ def _restore(fitted: Any, about: Fields, tensors: Mapping[str, torch.Tensor]) ->
     arrays = {name: _array(name, tensor) for name, tensor in tensors.items() if not name.startswith(NETWORK)}
     features = {key.removeprefix(FEATURES): array for key, array in arrays.items() if key.startswith(FEATURES)}
     fitted._encoder = read_encoder(about.fields("features"), features)
-    factory = with_normalisation(factory_of(fitted.network, shape, len(names)), about)
+    fitted.network_ = about.text("network_") if isinstance(fitted.network, str) else None
+    factory = with_normalisation(factory_of(fitted.network_ or fitted.network, shape, len(names)), about)
     modules = restored_networks(
         factory,
         {name: tensor for name, tensor in tensors.items() if name.startswith(NETWORK)},

@@ -107,7 +107,7 @@ def compare(
     options = session.options
     settings = _settings(options, location)
     entrants, left_out = entrants_for(options.methods, settings, noise_rate=options.noise_rate)
-    training = sized(options.training, len(settings[0].prepared.splits.train), options.dataset.data)
+    training = sized(options.training, settings[0].prepared.splits.train, options.dataset.data)
     options = replace(options, training=training)
     groups = _groups(options, training, settings, location, halve=_trains_on_clean(entrants))
     plan = _plan(options, training, groups, entrants)

@@ -1,14 +1,16 @@
-"""Defaults that depend on the data, the same for all callers: epochs, batch size and trials.
+"""Defaults that depend on the data, the same for all callers: network, epochs, batch size and trials.
 
 A published data set, which is loaded by name, is trained on and searched as in the paper (`SizedTrainingSpec`).
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
+from s2e.data import LabelledData
 from s2e.data.catalogue import CATALOGUE
-from s2e.specs import SizedTrainingSpec, TrainingSpec
+from s2e.networks import default_network
+from s2e.specs import AUTO, SizedTrainingSpec, TrainingSpec
 from s2e.studies import DEFAULT_GENERATIONS, GENERATIONS_ON_BENCHMARKS
 
 LARGEST_BATCH, SMALLEST_BATCH = 128, 16
@@ -20,6 +22,20 @@ STEPS = 4_000
 
 FEWEST_EPOCHS, MOST_EPOCHS = 40, 100
 """Schedules fall over the first tens of epochs, whatever their number."""
+
+WIDTHS = ((2_000, 64), (10_000, 128))
+"""Samples up to which the hidden layer of the MLP has this width; with more it has `LARGEST_WIDTH`, as in the paper.
+
+Of few samples a narrow network learns as much, and its training takes a half or a third of the time.
+"""
+LARGEST_WIDTH = 256
+
+
+def network_for(train: LabelledData) -> str:
+    """Return the name of the reference network for training data."""
+    name = default_network(train.sample_shape, train.classes)
+    width = next((width for most, width in WIDTHS if len(train) <= most), LARGEST_WIDTH)
+    return f"mlp:widths={width}" if name == "mlp" else name
 
 
 def batch_size_for(samples: int) -> int:
@@ -40,15 +56,17 @@ def is_published(data: str) -> bool:
     return data in CATALOGUE
 
 
-def sized(training: TrainingSpec, samples: int, data: str = "") -> SizedTrainingSpec:
-    """Return the specification with the number of epochs and the batch size decided.
+def sized(training: TrainingSpec, train: LabelledData, data: str = "") -> SizedTrainingSpec:
+    """Return the specification with the network, the number of epochs and the batch size decided.
 
     Args:
         training: how a network is trained.
-        samples: number of training samples.
+        train: training data.
         data: name of the data, if they have one.
     """
-    paper = SizedTrainingSpec() if is_published(data) else None
+    samples, paper = len(train), SizedTrainingSpec() if is_published(data) else None
+    if training.network == AUTO and paper is None:
+        training = replace(training, network=network_for(train))
     batch_size = training.batch_size or (batch_size_for(samples) if paper is None else paper.batch_size)
     epochs = training.epochs or (epochs_for(samples, batch_size) if paper is None else paper.epochs)
     return _with_sizes(training, epochs, batch_size)

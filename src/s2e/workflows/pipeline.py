@@ -587,53 +587,60 @@ def search_and_train(
     of_samples = folds_of(task, folds, plan.seed)
     searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=of_samples)
     fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
-    trainings = [*baselines, searched, *fixed]
-    finished = train_final(
-        task,
-        trainings,
-        learning_rate=plan.learning_rate,
-        seed=plan.seed,
-        test=test,
-        listener=listener,
-    )
-    selected = finished[: len(trainings) - len(fixed)]
+    may_pool = spec.models and kept is not None and not spec.distil and of_samples is not None
+    samples = _samples_of_models(task.train, noisy) if may_pool else None
+    train = partial(train_final, task, learning_rate=plan.learning_rate, seed=plan.seed, listener=listener)
+    finished = train([*baselines, searched, *([] if samples is not None else fixed)], test=test)
+    selected, of_fixed = finished[: len(baselines) + 1], finished[len(baselines) + 1 :]
     records = audit_records(selected[-1], noisy)
-    candidates = [state for training in finished[len(baselines) :] for state in training.states]
-    candidates += [] if kept is None else [member.state for member in kept.members]
-    baseline = finished[-1].state if fixed and relabel else None
+    models, ensemble = None, None
+    if samples is not None:
+        models, ensemble, records = _pooled(task, samples, records, plan)
+        if models is None:
+            of_fixed = train(fixed, stage="training with fixed schedules")
     valid = task.evaluate[VALIDATION]
     by = valid if noisy is None or not relabel else with_both_labels(noisy, valid)
-    ensemble = _voting(task, candidates, by, baseline, noisy, most=spec.ensemble, seed=derive(plan.seed, "ensemble"))
+    if ensemble is None:
+        candidates = [state for training in [selected[-1], *of_fixed] for state in training.states]
+        candidates += [] if kept is None else [member.state for member in kept.members]
+        baseline = of_fixed[-1].state if of_fixed and relabel else None
+        seed = derive(plan.seed, "ensemble")
+        ensemble = _voting(task, candidates, by, baseline, noisy, most=spec.ensemble, seed=seed)
     if spec.distil:
         listener.stage("distillation", task.epochs)
         ensemble = distilled(
             task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
         )
-    models = None
-    if spec.models and spec.ensemble > 1 and not spec.distil and "out_of_fold" in records:
-        own = model_samples(*([task.train] if noisy is None else [task.train, noisy]))
-        models, ensemble, records = _pooled(task, own, ensemble, records, plan)
     kind = "relabelled" if relabel else validation
     return PipelineResult(found, selected, records, kind, task, ensemble, by, models, stopped)
 
 
+def _samples_of_models(train: LabelledData, noisy: LabelledData | None) -> Any:
+    """Return the samples with noisy labels as models take them; None if no models are fitted to so many."""
+    samples = model_samples(*([train] if noisy is None else [train, noisy]))
+    return samples if models_for(samples, train.classes) else None
+
+
 def _pooled(
-    task: Task, samples: Any, ensemble: Ensemble, records: dict[str, NDArray[Any]], plan: SearchPlan
-) -> tuple[PooledModels | None, Ensemble, dict[str, NDArray[Any]]]:
-    """Let models vote beside the networks; return them, the networks and the records with the predictions of the pool.
+    task: Task, samples: Any, records: dict[str, NDArray[Any]], plan: SearchPlan
+) -> tuple[PooledModels | None, Ensemble | None, dict[str, NDArray[Any]]]:
+    """Let models vote beside the networks.
 
     Models are trained on the posterior of the label audit by the pool, and so are the networks if they vote.
+
+    Returns:
+        The models, None if the networks predict alone; the networks that vote beside them, None if these are not
+        trained here; and the records with the predictions of the pool.
     """
-    if not models_for(samples, task.train.classes):
-        return None, ensemble, records
     evidence = Evidence.from_records(records)
     networks = evidence.probabilities.mean(axis=0, dtype=np.float64)  # (N, C)
     votes, pool = votes_and_pool(samples, evidence.labels, networks, derive(plan.seed, "models"))
     if list(votes) == [NETWORKS]:
-        return None, ensemble, records
+        return None, None, records
     records = {**records, "out_of_fold": pool.astype(np.float16)}
     found = audit(Evidence.from_records(records))
     models = PooledModels.fit(votes, PosteriorLabels(samples, found.classes, found.posterior), evidence.classes)
+    ensemble = None
     if NETWORKS in votes:
         count = len(task.train)  # they come first in the records
         posterior = np.zeros((count, evidence.classes))

@@ -40,7 +40,7 @@ def search(
     session = Session("search", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    training = sized(options.training, len(prepared.splits.train), options.dataset.data)
+    training = sized(options.training, prepared.splits.train, options.dataset.data)
     score = options.classifier.score
     task = prepared_task(prepared, training, options.method, seed=options.seed, location=location, score=score)
     generations = default_generations(options.dataset.data)

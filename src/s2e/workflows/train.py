@@ -34,7 +34,7 @@ def train(
     session = Session("train", options, location, resume=resume)
     options = session.options
     prepared = prepare(options.dataset, options.noise, options.seed, location.root)
-    training = sized(options.training, len(prepared.splits.train), options.dataset.data)
+    training = sized(options.training, prepared.splits.train, options.dataset.data)
     schedule = _schedule(options, training.epochs)
     task = prepared_task(prepared, training, options.method, seed=options.seed, location=location)
     transition = None if given_transition is None else check_transition_matrix(given_transition, task.train.classes)
