@@ -66,6 +66,23 @@ def test_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("table", ["trial_params", "trial_user_attributes", "studies"])
+def test_database_with_a_missing_column_is_refused_without_output_of_optuna(
+    tmp_path: Path, table: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "study.db"
+    ask(make_study(path, "mine"), make_plan("random"), 2)
+    with closing(sqlite3.connect(path)) as connected:
+        column = connected.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchall()[-1][0]
+        connected.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
+    expected = f"'{table}' has no column '{column}'"
+    with pytest.raises(UnreadableData, match=expected):
+        check_storage(f"sqlite:///{path}")
+    with pytest.raises(UnreadableData, match=expected):
+        read_trials(f"sqlite:///{path}", "mine")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_storage_holds_the_study_of_a_search_and_those_of_a_comparison(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     assert not holds_study(url, "mine")

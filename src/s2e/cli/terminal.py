@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -104,7 +105,7 @@ def resumable(command: str, path: Path) -> None:
 def how_to_continue() -> str:
     """Return the end of a line with how to continue the run; empty if there is none yet."""
     match _resumable.get():
-        case command, path if (path / "config.json").exists():
+        case command, path if os.path.exists(path / "config.json"):  # Path.exists may raise, as of a lost network disk
             return f"; continue with: s2e {command} --resume --out {printable(shlex.quote(str(path)))}"
     return ""
 

@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 
 from s2e.errors import StorageUnavailable, UnreadableData, first_line
-from s2e.studies.optuna_internals import TABLES, AtomicTrialStorage
+from s2e.studies.optuna_internals import COLUMNS, TABLES, AtomicTrialStorage
 from s2e.studies.urls import hide_secrets, read_only_sqlite_url, sqlite_path, sqlite_url, with_driver, without_password
 
 LOCK_TIMEOUT_SECONDS = 30.0
@@ -141,22 +141,33 @@ def _read_trials(url: str, study: str) -> list[FrozenTrial]:
 
 
 def _check_schema(url: str) -> None:
-    """Raise `UnreadableData` for an SQLite file with tables of another program only, or with statements of its own.
+    """Raise `UnreadableData` for an SQLite file with other tables than those of Optuna, or with statements of its own.
 
-    Triggers and views are executed when a table is written or read; Optuna creates none.
+    Triggers and views are executed when a table is written or read; Optuna creates none. Where a column is missing, it
+    would log the statement that failed, and try others.
     """
     engine = sqlalchemy.create_engine(url, **_engine_arguments(url))
     try:
         with engine.connect() as connection:
-            query = "SELECT type, name, coalesce(sql, '') LIKE 'CREATE VIRTUAL%' FROM sqlite_master"
-            found = connection.execute(sqlalchemy.text(query)).all()
+            _check_tables(connection)
     finally:
         engine.dispose()
+
+
+def _check_tables(connection: sqlalchemy.Connection) -> None:
+    query = "SELECT type, name, coalesce(sql, '') LIKE 'CREATE VIRTUAL%' FROM sqlite_master"
+    found = connection.execute(sqlalchemy.text(query)).all()
     for kind, name, is_virtual in found:
         if kind not in ("table", "index") or is_virtual:
             raise UnreadableData(f"it is not a database of Optuna, which creates no {kind} such as {str(name)!r}.")
-    if found and not TABLES & {name for _, name, _ in found}:
+    names = {name for _, name, _ in found}
+    if found and not TABLES & names:
         raise UnreadableData(f"it is not a database of Optuna: it has no table {min(TABLES)!r}.")
+    query = "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'"
+    columns = {(table, column) for table, column in connection.execute(sqlalchemy.text(query))}
+    if missing := {(table, column) for table, column in COLUMNS if table in names} - columns:
+        table, column = min(missing)
+        raise UnreadableData(f"it is damaged, or of another version of Optuna: {table!r} has no column {column!r}.")
 
 
 def _opened(url: str) -> AtomicTrialStorage:
