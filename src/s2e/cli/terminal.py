@@ -175,7 +175,9 @@ def write_output(option: str, path: Path, content: str | bytes) -> None:
 
 
 def quieten_optuna() -> None:
-    """Show only warnings of Optuna; progress is shown by `s2e.workflows.progress`."""
+    """Show only warnings of Optuna, without control characters; progress is shown by `s2e.workflows.progress`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for handler in logging.getLogger("optuna").handlers:
+        handler.setFormatter(PrintableFormatter("%(message)s"))

@@ -30,6 +30,9 @@ CONNECT_TIMEOUT_SECONDS = 10
 _DRIVERS_WITH_TIMEOUT = ("psycopg2", "psycopg", "pymysql", "mysqldb")
 """Database drivers with the argument `connect_timeout`, in seconds."""
 
+SIGNS_OF_DAMAGE = ("(sqlite3.OperationalError) Could not decode", "(sqlite3.DatabaseError)")
+"""In messages about SQLite files: text that is not UTF-8; broken pages, or another kind of file."""
+
 MOST_ATTEMPTS = 20
 """Attempts to create tables that other processes create at the same time."""
 
@@ -38,12 +41,34 @@ _OPEN: weakref.WeakValueDictionary[tuple[object, ...], BaseStorage] = weakref.We
 
 
 @contextmanager
+def quiet_optuna(least: int = optuna.logging.WARNING) -> Iterator[None]:
+    """Let Optuna log nothing below a level, by default warnings and errors only.
+
+    Its warnings about a damaged database repeat statements and contents of it, which are then refused in one line.
+    """
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, least))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@contextmanager
 def storage_faults() -> Iterator[None]:
-    """Raise `StorageUnavailable` if the storage of a study fails in the body: a stopped server, a locked file, …."""
+    """Raise `StorageUnavailable` if the storage of a study fails in the body: a stopped server, a locked file, ….
+
+    A damaged file raises `UnreadableData`: to continue would fail again.
+    """
     try:
         yield
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as problem:
         failed = problem.__cause__ if isinstance(problem, optuna.exceptions.StorageInternalError) else problem
+        if any(sign in str(failed) for sign in SIGNS_OF_DAMAGE):
+            raise UnreadableData(
+                f"the database of the study is damaged: {first_line(failed or problem)}; restore it from a copy, or "
+                "start a new run."
+            ) from problem
         raise StorageUnavailable(
             f"the study could not be read or written: {first_line(failed or problem)}; finished trials are kept"
         ) from problem
@@ -112,7 +137,8 @@ def read_trials(url: str, study: str) -> list[FrozenTrial]:
                 raise UnreadableData("the file does not exist.")
             url = read_only_sqlite_url(path)
             _check_schema(url)
-        return _read_trials(url, study)
+        with quiet_optuna(optuna.logging.ERROR):
+            return _read_trials(url, study)
     except UnreadableData:
         raise
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, OSError, ImportError, ValueError) as problem:
@@ -167,7 +193,7 @@ def _check_tables(connection: sqlalchemy.Connection) -> None:
     columns = {(table, column) for table, column in connection.execute(sqlalchemy.text(query))}
     if missing := {(table, column) for table, column in COLUMNS if table in names} - columns:
         table, column = min(missing)
-        raise UnreadableData(f"it is damaged, or of another version of Optuna: {table!r} has no column {column!r}.")
+        raise UnreadableData(f"it is not a database of Optuna, or is damaged: {table!r} has no column {column!r}.")
 
 
 def _opened(url: str) -> AtomicTrialStorage:
