@@ -176,6 +176,17 @@ def test_search_with_100_000_features() -> None:
     assert_works_or_refused(WORKS, "data.npz", "--network", "linear", "--batch-size", "13", "--folds", "2")
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_estimator_with_100_000_features(tmp_path: Path) -> None:
+    inputs, labels = samples(N, 100_000)
+    classifier = s2e.S2EClassifier(**SETTINGS | {"network": "linear", "batch_size": 13}).fit(inputs, labels)
+    probabilities = classifier.predict_proba(inputs)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    classifier.save(tmp_path / "saved")
+    np.testing.assert_array_equal(s2e.S2EClassifier.load(tmp_path / "saved").predict_proba(inputs), probabilities)
+
+
 MANY = 10_000
 """Classes, of which nearly all have one sample or two."""
 

@@ -139,6 +139,23 @@ def last_line(process: subprocess.Popen[str]) -> str:
     return printed.splitlines()[-1]
 
 
+@pytest.mark.parametrize("arguments", [("datasets",), ("search", "--help"), ("--version",)])
+def test_a_full_disk_behind_standard_output_is_one_line(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "s2e", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+    assert (ended.returncode, ended.stderr) == (1, "s2e: No space left on device\n")
+
+
+def test_text_that_the_encoding_of_the_terminal_lacks_is_written_as_escapes() -> None:
+    imports = "from s2e.cli import app, main; from s2e.cli.terminal import say"
+    program = f"{imports}; app.command('names')(lambda: say('猫 5 µs')); main()"
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": "latin-1"}
+    ended = subprocess.run([sys.executable, "-c", program, "names"], capture_output=True, env=environment)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, rb"\u732b 5 " + "µs\n".encode("latin-1"), b"")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system that search fills while it writes its results."""

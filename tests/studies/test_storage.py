@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,40 @@ def test_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(UnreadableData, match="not a database of Optuna: it has no table"):
         check_storage(f"sqlite:///{path}")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("table", ["trial_params", "trial_user_attributes", "studies"])
+def test_database_with_a_missing_column_is_refused_without_output_of_optuna(
+    tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("optuna"), "propagate", True)
+    path = tmp_path / "study.db"
+    ask(make_study(path, "mine"), make_plan("random"), 2)
+    with closing(sqlite3.connect(path)) as connected:
+        column = connected.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchall()[-1][0]
+        connected.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
+    expected = f"'{table}' has no column '{column}'"
+    with pytest.raises(UnreadableData, match=expected):
+        check_storage(f"sqlite:///{path}")
+    with pytest.raises(UnreadableData, match=expected):
+        read_trials(f"sqlite:///{path}", "mine")
+    assert caplog.text == ""
+
+
+def test_contents_of_a_damaged_database_are_not_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("optuna"), "propagate", True)
+    path = tmp_path / "study.db"
+    ask(make_study(path, "mine"), make_plan("random"), 2)
+    with closing(sqlite3.connect(path)) as connected:
+        connected.execute("UPDATE trial_params SET distribution_json = CAST(x'1b5d303b6f776e656407ff' AS TEXT)")
+        connected.commit()
+    for read in (lambda url: read_trials(url, "mine"), lambda url: open_study(url, "mine", {})):
+        with pytest.raises(UnreadableData) as refused:
+            read(f"sqlite:///{path}")
+        assert "\n" not in str(refused.value)
+    assert caplog.text == ""
 
 
 def test_storage_holds_the_study_of_a_search_and_those_of_a_comparison(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -9,7 +11,7 @@ import typer
 from s2e._version import __version__
 from s2e.cli import audit, datasets, predict, report, reproduce, workflow_commands
 from s2e.cli.application import Command, application
-from s2e.cli.terminal import out
+from s2e.cli.terminal import out, reporting
 from s2e.interrupts import end_on_signals, ignore_ctrl_c
 
 app = application("s2e", "Train good classifiers on wrong labels, without knowing how many are wrong.", "COMMAND")
@@ -36,7 +38,12 @@ app.add_typer(reproduce.app)
 def main() -> None:
     """Run the command line as a program."""
     end_on_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names that its encoding does not have
     try:
-        app(prog_name="s2e")
+        with reporting("--debug" in sys.argv):  # of help texts and lists, which may be written to a full disk
+            app(prog_name="s2e")
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
     finally:
         ignore_ctrl_c()

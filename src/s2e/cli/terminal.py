@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -104,7 +105,7 @@ def resumable(command: str, path: Path) -> None:
 def how_to_continue() -> str:
     """Return the end of a line with how to continue the run; empty if there is none yet."""
     match _resumable.get():
-        case command, path if (path / "config.json").exists():
+        case command, path if os.path.exists(path / "config.json"):  # Path.exists may raise, as of a lost network disk
             return f"; continue with: s2e {command} --resume --out {printable(shlex.quote(str(path)))}"
     return ""
 
@@ -174,7 +175,9 @@ def write_output(option: str, path: Path, content: str | bytes) -> None:
 
 
 def quieten_optuna() -> None:
-    """Show only warnings of Optuna; progress is shown by `s2e.workflows.progress`."""
+    """Show only warnings of Optuna, without control characters; progress is shown by `s2e.workflows.progress`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for handler in logging.getLogger("optuna").handlers:
+        handler.setFormatter(PrintableFormatter("%(message)s"))

@@ -13,8 +13,8 @@ from s2e.studies.plan import (
 )
 from s2e.studies.selection import BestTrial, best_of, best_trial, lowest_error_trial
 from s2e.studies.stopping import is_long_enough
-from s2e.studies.storage import check_storage, holds_study, read_trials, storage_faults
-from s2e.studies.studies import DATA_FINGERPRINT, differences, load_study, open_study, quiet_optuna
+from s2e.studies.storage import check_storage, holds_study, quiet_optuna, read_trials, storage_faults
+from s2e.studies.studies import DATA_FINGERPRINT, differences, load_study, open_study
 from s2e.studies.trials import (
     DIVERGED,
     FINISHED,

@@ -27,6 +27,11 @@ PRUNER_PREFIX = "completed_rung_"
 TABLES = frozenset(models.BaseModel.metadata.tables) | {"alembic_version"}
 """Names of the tables of Optuna's relational storage."""
 
+COLUMNS = frozenset(
+    (table.name, column.name) for table in models.BaseModel.metadata.tables.values() for column in table.columns
+)
+"""Names of its columns, each after that of its table."""
+
 OWNER = "s2e_owner"
 """System attribute of a running trial: the owner that trains it; removed when the trial is finished.
 

@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 
 from s2e.errors import StorageUnavailable, UnreadableData, first_line
-from s2e.studies.optuna_internals import TABLES, AtomicTrialStorage
+from s2e.studies.optuna_internals import COLUMNS, TABLES, AtomicTrialStorage
 from s2e.studies.urls import hide_secrets, read_only_sqlite_url, sqlite_path, sqlite_url, with_driver, without_password
 
 LOCK_TIMEOUT_SECONDS = 30.0
@@ -30,6 +30,9 @@ CONNECT_TIMEOUT_SECONDS = 10
 _DRIVERS_WITH_TIMEOUT = ("psycopg2", "psycopg", "pymysql", "mysqldb")
 """Database drivers with the argument `connect_timeout`, in seconds."""
 
+SIGNS_OF_DAMAGE = ("(sqlite3.OperationalError) Could not decode", "(sqlite3.DatabaseError)")
+"""In messages about SQLite files: text that is not UTF-8; broken pages, or another kind of file."""
+
 MOST_ATTEMPTS = 20
 """Attempts to create tables that other processes create at the same time."""
 
@@ -38,12 +41,34 @@ _OPEN: weakref.WeakValueDictionary[tuple[object, ...], BaseStorage] = weakref.We
 
 
 @contextmanager
+def quiet_optuna(least: int = optuna.logging.WARNING) -> Iterator[None]:
+    """Let Optuna log nothing below a level, by default warnings and errors only.
+
+    Its warnings about a damaged database repeat statements and contents of it, which are then refused in one line.
+    """
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, least))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@contextmanager
 def storage_faults() -> Iterator[None]:
-    """Raise `StorageUnavailable` if the storage of a study fails in the body: a stopped server, a locked file, …."""
+    """Raise `StorageUnavailable` if the storage of a study fails in the body: a stopped server, a locked file, ….
+
+    A damaged file raises `UnreadableData`: to continue would fail again.
+    """
     try:
         yield
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as problem:
         failed = problem.__cause__ if isinstance(problem, optuna.exceptions.StorageInternalError) else problem
+        if any(sign in str(failed) for sign in SIGNS_OF_DAMAGE):
+            raise UnreadableData(
+                f"the database of the study is damaged: {first_line(failed or problem)}; restore it from a copy, or "
+                "start a new run."
+            ) from problem
         raise StorageUnavailable(
             f"the study could not be read or written: {first_line(failed or problem)}; finished trials are kept"
         ) from problem
@@ -112,7 +137,8 @@ def read_trials(url: str, study: str) -> list[FrozenTrial]:
                 raise UnreadableData("the file does not exist.")
             url = read_only_sqlite_url(path)
             _check_schema(url)
-        return _read_trials(url, study)
+        with quiet_optuna(optuna.logging.ERROR):
+            return _read_trials(url, study)
     except UnreadableData:
         raise
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, OSError, ImportError, ValueError) as problem:
@@ -141,22 +167,33 @@ def _read_trials(url: str, study: str) -> list[FrozenTrial]:
 
 
 def _check_schema(url: str) -> None:
-    """Raise `UnreadableData` for an SQLite file with tables of another program only, or with statements of its own.
+    """Raise `UnreadableData` for an SQLite file with other tables than those of Optuna, or with statements of its own.
 
-    Triggers and views are executed when a table is written or read; Optuna creates none.
+    Triggers and views are executed when a table is written or read; Optuna creates none. Where a column is missing, it
+    would log the statement that failed, and try others.
     """
     engine = sqlalchemy.create_engine(url, **_engine_arguments(url))
     try:
         with engine.connect() as connection:
-            query = "SELECT type, name, coalesce(sql, '') LIKE 'CREATE VIRTUAL%' FROM sqlite_master"
-            found = connection.execute(sqlalchemy.text(query)).all()
+            _check_tables(connection)
     finally:
         engine.dispose()
+
+
+def _check_tables(connection: sqlalchemy.Connection) -> None:
+    query = "SELECT type, name, coalesce(sql, '') LIKE 'CREATE VIRTUAL%' FROM sqlite_master"
+    found = connection.execute(sqlalchemy.text(query)).all()
     for kind, name, is_virtual in found:
         if kind not in ("table", "index") or is_virtual:
             raise UnreadableData(f"it is not a database of Optuna, which creates no {kind} such as {str(name)!r}.")
-    if found and not TABLES & {name for _, name, _ in found}:
+    names = {name for _, name, _ in found}
+    if found and not TABLES & names:
         raise UnreadableData(f"it is not a database of Optuna: it has no table {min(TABLES)!r}.")
+    query = "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'"
+    columns = {(table, column) for table, column in connection.execute(sqlalchemy.text(query))}
+    if missing := {(table, column) for table, column in COLUMNS if table in names} - columns:
+        table, column = min(missing)
+        raise UnreadableData(f"it is not a database of Optuna, or is damaged: {table!r} has no column {column!r}.")
 
 
 def _opened(url: str) -> AtomicTrialStorage:

@@ -20,7 +20,7 @@ from s2e.studies.optuna_internals import (
     study_attributes,
     with_shallow_deepcopy,
 )
-from s2e.studies.storage import open_storage, storage_faults
+from s2e.studies.storage import open_storage, quiet_optuna, storage_faults
 from s2e.studies.trials import check_stored
 from s2e.studies.urls import sqlite_path, without_password
 
@@ -32,17 +32,6 @@ METRIC = "validation error"
 
 DATA_FINGERPRINT = "data_fingerprint"
 """The setting that identifies the data."""
-
-
-@contextmanager
-def quiet_optuna() -> Iterator[None]:
-    """Let Optuna log warnings and errors only."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
 
 
 @contextmanager
@@ -72,7 +61,7 @@ def open_study(storage: str | None, name: str, settings: Mapping[str, Any], *, e
         exclusive: whether no other process can be using the study, so that its running trials are of ended processes.
     """
     opened = None if storage is None else open_storage(storage)
-    with _named_when_damaged(storage), storage_faults(), quiet_optuna():
+    with _named_when_damaged(storage), storage_faults(), quiet_optuna(optuna.logging.ERROR):
         study = optuna.create_study(storage=opened, study_name=name, direction="minimize", load_if_exists=True)
         if SETTINGS not in study.user_attrs and not study.get_trials(deepcopy=False):
             study.set_user_attr(SETTINGS, dict(settings))
@@ -102,7 +91,7 @@ def load_study(storage: str, name: str) -> optuna.Study:
     if path is not None and not path.is_file():
         raise UnreadableData(f"the storage {without_password(storage)!r} could not be opened: the file does not exist.")
     opened = open_storage(storage)
-    with _named_when_damaged(storage), storage_faults(), quiet_optuna():
+    with _named_when_damaged(storage), storage_faults(), quiet_optuna(optuna.logging.ERROR):
         if name not in optuna.get_all_study_names(opened):
             raise UnreadableData(f"the storage {without_password(storage)!r} has no study {name!r}.")
         study = optuna.load_study(study_name=name, storage=opened)
