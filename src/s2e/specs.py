@@ -49,7 +49,7 @@ SAMPLES_HELP = (
     "given"
 )
 NETWORK_HELP = (
-    "auto (chosen by the shape of the data), linear, mlp (options: mlp:widths=512-256,dropout=0.2 and "
+    "auto (chosen by the shape and number of the samples), linear, mlp (options: mlp:widths=512-256,dropout=0.2 and "
     "batch_norm=true), cifar10-cnn, cifar100-cnn, resnet18, resnet34, preact-resnet18, preact-resnet34, "
     "wrn-16-4, wrn-28-10, densenet-bc-40-12 or densenet-bc-100-12"
 )

@@ -63,6 +63,11 @@ def test_published_data_sets_keep_the_numbers_of_the_paper():
         assert default_generations(data) == 10
 
 
+def test_digits_are_sized_like_own_data():
+    assert sized(TrainingSpec(), of_size(1150), "digits") == sized(TrainingSpec(), of_size(1150))
+    assert default_generations("digits") == 5
+
+
 def test_a_sized_specification_has_no_undecided_number():
     with pytest.raises(InvalidInput, match="`epochs` must be an integer of at least 1, but got None"):
         SizedTrainingSpec(epochs=None)
