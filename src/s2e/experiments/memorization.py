@@ -102,7 +102,7 @@ def studies(data: Sequence[str], *, small: bool = False) -> dict[str, dict[str, 
         "networks": networks,
         "optimizers": {
             "Adam": base,
-            "SGD, momentum 0.9": replace(base, optimizer="sgd:momentum=0.9", learning_rate=1e-2),
+            "SGD, momentum 0.9, learning rate 0.01": replace(base, optimizer="sgd:momentum=0.9", learning_rate=1e-2),
             "RMSProp": replace(base, optimizer="rmsprop"),
         },
         "learning-rates": {f"{rate:g}": replace(base, learning_rate=rate) for rate in (1e-4, 3e-4, 1e-3, 3e-3)},

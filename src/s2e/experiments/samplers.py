@@ -274,7 +274,7 @@ def _finish(
     result = _write_results(run, session.options, curves, about)
     claims = [Claim.from_row(row) for row in result["claims"]]
     made = {session.options.on: {**session.made_on(device), "data_fingerprint": fingerprint}}
-    text = page_of(run, result["summary"], claims, made, session.options.scale)
+    text = page_of(run, result, claims, made, session.options.scale)
     return session.finish(result, device, lambda: run.write_text(PAGE, text))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2e.errors import counted
 from s2e.experiments.claims import Claim, Verdict
 from s2e.experiments.figures import draw_schedules
 from s2e.experiments.pages import (
@@ -61,7 +62,7 @@ def figures_of(data: str, sets: Sequence[Sequence[KeepRateCurve]]) -> dict[str, 
             perceptron_lines(data, sets),
             "keep rate R(t)",
             limits=(0.0, 1.02),
-            notes=["one line for each noise setting"],
+            notes=["of the first set of draws"] if len(sets) > 1 else [],
         ),
     }
 
@@ -77,7 +78,7 @@ def basis_lines() -> list[Line]:
     weights = np.full(4, 1 - np.exp(-1.0))  # equal weights
     mixture = np.concatenate([weights, *(EXAMPLES[index % len(EXAMPLES)] for index in range(4))])
     (rates,) = SPACES["s2e"].decode(mixture[None], SHOWN_EPOCHS)
-    return [*lines, Line("an R(t) of the space of S2E", "mean of f1 to f4", rates)]
+    return [*lines, Line("an R(t) of the space of S2E", "mean of one curve of each panel", rates)]
 
 
 def perceptron_lines(data: str, sets: Sequence[Sequence[KeepRateCurve]]) -> list[Line]:
@@ -188,7 +189,8 @@ def _section(data: str, result: Mapping[str, Any], folder: str) -> Section:
     rows = {(row["noise"], row["space"]): row for row in result["summary"]}
     title = data_title(data)
     about = (
-        f"{result['draws']} draws in each space, {result['sets']} set(s) of draws, {result['seeds']} fresh seeds, "
+        f"{counted(result['draws'], 'draw')} in each space, {counted(result['sets'], 'set')} of draws, "
+        f"{counted(result['seeds'], 'fresh seed')}, "
         f"{result['epochs']} epochs; {result['samples']['train']} training, {result['samples']['valid']} validation "
         f"and {result['samples']['test']} test samples."
     )
@@ -200,7 +202,8 @@ def _section(data: str, result: Mapping[str, Any], folder: str) -> Section:
             _table(data, rows, BEST, winner=True),
         ]
     else:
-        about_epoch = "Winner, best test epoch (in parentheses: the paper):"
+        paper = " (in parentheses: the paper)" if data in SPACES_TABLE else ""
+        about_epoch = f"Winner, best test epoch{paper}:"
         winners = [about_epoch, _table(data, rows, BEST, winner=True, published=True)]
     figures = [
         f"![{title}: schedules found in each space]({folder}schedules.png)",
