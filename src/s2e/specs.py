@@ -685,6 +685,16 @@ class HumanOptions:
 
 
 @dataclass(frozen=True)
+class BasisOptions:
+    """`s2e reproduce basis`: plots of the basis functions of the space (the paper's Figure 2)."""
+
+    epochs: int = option(200, "Epochs of the curves", panel="Training")
+
+    def __post_init__(self) -> None:
+        raise_all([count_problem("epochs", self.epochs)])
+
+
+@dataclass(frozen=True)
 class ConvergenceOptions:
     """`s2e reproduce convergence`: numerical checks of the paper's claims about its search."""
 

@@ -98,9 +98,9 @@ def how_made(run: Run, options: type, command: str, made: Mapping[str, Mapping[s
         [name, str(part["device"]), f"{part['seconds']:.0f}", str(part["data_fingerprint"])]
         for name, part in made.items()
     ]
+    drawn = [f"Seed {stored['seed']}; scale {stored.get('scale', 'paper')}; "] if "seed" in stored else []
     about = [
-        f"Seed {stored.get('seed', 0)}; scale {stored.get('scale', 'paper')};"
-        f" {', '.join(f'{name} {version}' for name, version in versions.items())}.",
+        f"{''.join(drawn)}{', '.join(f'{name} {version}' for name, version in versions.items())}.",
         "The time of a part that was resumed is that of its last session.",
     ]
     return Section(

@@ -15,7 +15,7 @@ INDEX = "INDEX.md"
 
 ITEMS = {
     "Figure 1": "reproduce memorization",
-    "Figure 2": "reproduce spaces",
+    "Figure 2": "reproduce basis",
     "Figure 3": "reproduce comparison",
     "Figure 4": "reproduce comparison",
     "Figure 5": "reproduce comparison",
@@ -51,7 +51,7 @@ def index_of(root: Path) -> str:
 
 
 ABOUT = """Made by `s2e reproduce index`. "Better": with better numbers than the paper's; "reproduced": the claim
-holds in all cases; "in part": in some; "shown": a figure without a claim."""
+holds in all cases; "in part": in some."""
 
 
 def _claims_below(root: Path) -> Iterable[tuple[str, str, Claim]]:
