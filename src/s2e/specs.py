@@ -569,7 +569,7 @@ class MemorizationOptions:
     """`s2e reproduce memorization`: training and test accuracy by epoch, in many settings (the paper's Figure 1)."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"data"})
-    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"data": ("mnist", "cifar10"), "epochs": 25, "seeds": 1, "samples": 1000}
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"data": ("mnist", "cifar10"), "epochs": 200, "seeds": 1, "samples": 1000}
 
     data: tuple[str, ...] = _data_sets(PAPER_DATA)
     noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
@@ -592,10 +592,10 @@ class ComparisonOptions:
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"data", "methods"})
     AT_LAPTOP: ClassVar[Mapping[str, Any]] = {
         "data": ("mnist",),
-        "epochs": 20,
+        "epochs": 100,
         "seeds": 2,
         "searches": 2,
-        "trials": 4,
+        "trials": 12,
         "samples": 1000,
     }
 
@@ -727,7 +727,7 @@ class SpacesOptions:
         "data": ("mnist",),
         "draws": 4,
         "seeds": 2,
-        "epochs": 25,
+        "epochs": 50,
         "samples": 1000,
     }
 

@@ -138,7 +138,7 @@ def test_unknown_options_are_usage_errors() -> None:
         ("human", human, "reproduce_human", HumanOptions()),
         ("basis", basis, "reproduce_basis", BasisOptions()),
         ("convergence", convergence_page, "reproduce_convergence", ConvergenceOptions()),
-        ("spaces", spaces, "compare_spaces", SpacesOptions()),
+        ("spaces", spaces, "reproduce_spaces", SpacesOptions()),
         ("searchers", samplers, "compare_samplers", SamplersOptions()),
         ("steps", steps, "compare_steps", StepsOptions()),
         ("table", build, "build_table", TableOptions()),

@@ -106,7 +106,7 @@ app.command(cls=Command)(
     workflow_command(
         "reproduce spaces",
         SpacesOptions,
-        "s2e.experiments.spaces:compare_spaces",
+        "s2e.experiments.spaces:reproduce_spaces",
         "Compare the spaces of schedules, each searched at random (the paper's Table 2).",
         running=RESUMABLE,
         tables="s2e.cli.space_tables:space_tables",

@@ -138,7 +138,7 @@ def page_of(
     made: Mapping[str, Mapping[str, Any]],
     options: SpacesOptions,
     *,
-    folders: bool = False,
+    folders: Mapping[str, str] | None = None,
 ) -> str:
     """Return the page of a comparison of spaces.
 
@@ -148,9 +148,9 @@ def page_of(
         claims: on all data sets.
         made: how each part was made.
         options: its options.
-        folders: whether each data set has a folder of its own.
+        folders: the folder of each data set; None if the page is in that of its only one.
     """
-    sections = [_section(data, result, f"{data}/" if folders else "") for data, result in results.items()]
+    sections = [_section(data, result, f"{folders[data]}/" if folders else "") for data, result in results.items()]
     about = Section("", [ABOUT, f"Files: {files(['summary.csv', 'result.json', 'config.json'])}."])
     made_by = how_made(run, SpacesOptions, COMMAND, made)
     return page("Spaces of schedules", [about, claims_section(claims, options.scale), *sections, made_by])
