@@ -18,6 +18,10 @@ SMALL_SCALE = """**Made at the scale of a laptop**, with few samples, epochs, se
 the command works, and say little about the claims."""
 
 
+PARSED = "<!-- code: parsed, the command of this page -->"
+"""Comment before a command that tests of documentation parse but do not run."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A section of a page.
@@ -106,6 +110,7 @@ def how_made(run: Run, options: type, command: str, made: Mapping[str, Mapping[s
     return Section(
         "How it was made",
         [
+            PARSED,
             f"    {command_line(command, options, stored)}",
             "\n".join(about),
             table(["part", "device", "seconds", "data fingerprint"], rows),
