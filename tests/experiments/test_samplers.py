@@ -181,6 +181,15 @@ def test_resample_fits_the_model_to_a_bootstrap_sample(table_file: str) -> None:
     )  # held-out errors of all trainings
 
 
+def test_the_page_has_errors_numbers_of_trainings_and_the_model_of_the_table(whole: Run) -> None:
+    page = (whole.path / "README.md").read_text()
+    assert "3 searches of each sampler under each noise setting. Samplers of the paper: `random`" in page
+    assert page.count("\n| `curve` | 13 | ") == 1
+    assert "| `curve` | `random` with 14 | " in page
+    assert "| of a perfect model | " in page
+    assert "\n<!-- code: parsed, the command of this page -->\n" in page
+
+
 def test_figure_is_written_in_two_formats(whole: Run) -> None:
     assert (whole.path / "searchers.png").read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in (whole.path / "searchers.svg").read_bytes()

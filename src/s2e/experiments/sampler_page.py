@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from s2e.errors import counted
 from s2e.experiments.claims import Claim, Verdict
 from s2e.experiments.incumbent_curves import CONFIDENCE, MeanCurve
 from s2e.experiments.pages import RESULT, Section, claims_section, figure, files, how_made, page, table
@@ -112,7 +113,9 @@ def page_of(
     """Return the page of a comparison of samplers, from its result."""
     title = "validation error found against full trainings"
     sections = [
-        Section("", [ABOUT, f"Files: {files(['searchers.csv', 'needed.csv', RESULT, 'config.json'])}."]),
+        Section(
+            "", [ABOUT, _of_paper(result), f"Files: {files(['searchers.csv', 'needed.csv', RESULT, 'config.json'])}."]
+        ),
         claims_section(claims, scale),
         Section("Errors found", [figure("searchers", title), _errors_table(result["summary"])]),
         *([Section("Trainings needed", [NEEDED, _needed_table(result["needed"])])] if result["needed"] else []),
@@ -120,6 +123,14 @@ def page_of(
         how_made(run, SamplersOptions, COMMAND, made),
     ]
     return page("Search algorithms", sections)
+
+
+def _of_paper(result: Mapping[str, Any]) -> str:
+    """Return which samplers are those of the paper, and how often each searched."""
+    compared = dict.fromkeys(row["sampler"] for row in result["summary"])
+    names = [f"`{name}`, {title}" for name, title in OF_PAPER.items() if name in compared]
+    searches = f"{counted(result['repeats'], 'search', 'searches')} of each sampler under each noise setting."
+    return f"{searches} Samplers of the paper: {'; '.join(names)}." if names else searches
 
 
 def _errors_table(rows: Sequence[Mapping[str, Any]]) -> str:
