@@ -571,7 +571,7 @@ class MemorizationOptions:
     """`s2e reproduce memorization`: training and test accuracy by epoch, in many settings (the paper's Figure 1)."""
 
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"data"})
-    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"data": ("mnist", "cifar10"), "epochs": 25, "seeds": 1, "samples": 1000}
+    AT_LAPTOP: ClassVar[Mapping[str, Any]] = {"data": ("mnist", "cifar10"), "epochs": 200, "seeds": 1, "samples": 1000}
 
     data: tuple[str, ...] = _data_sets(PAPER_DATA)
     noises: tuple[str, ...] = _noises(PAPER_NOISES, _PAPER)
@@ -594,10 +594,10 @@ class ComparisonOptions:
     MUTABLE_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"data", "methods"})
     AT_LAPTOP: ClassVar[Mapping[str, Any]] = {
         "data": ("mnist",),
-        "epochs": 20,
+        "epochs": 100,
         "seeds": 2,
         "searches": 2,
-        "trials": 4,
+        "trials": 12,
         "samples": 1000,
     }
 
@@ -687,6 +687,16 @@ class HumanOptions:
 
 
 @dataclass(frozen=True)
+class BasisOptions:
+    """`s2e reproduce basis`: plots of the basis functions of the space (the paper's Figure 2)."""
+
+    epochs: int = option(200, "Epochs of the curves", panel="Training")
+
+    def __post_init__(self) -> None:
+        raise_all([count_problem("epochs", self.epochs)])
+
+
+@dataclass(frozen=True)
 class ConvergenceOptions:
     """`s2e reproduce convergence`: numerical checks of the paper's claims about its search."""
 
@@ -719,7 +729,7 @@ class SpacesOptions:
         "data": ("mnist",),
         "draws": 4,
         "seeds": 2,
-        "epochs": 25,
+        "epochs": 50,
         "samples": 1000,
     }
 

@@ -12,10 +12,11 @@ import pytest
 from command_line import assert_refused, s2e
 from s2e.cli import reproduce
 from s2e.errors import InvalidInput
-from s2e.experiments import comparison, convergence_page, human, memorization, samplers, spaces, steps
+from s2e.experiments import basis, comparison, convergence_page, human, memorization, samplers, spaces, steps
 from s2e.experiments.schedule_table import build
 from s2e.runs.directory import CONFIG, Run
 from s2e.specs import (
+    BasisOptions,
     ComparisonOptions,
     ConvergenceOptions,
     HumanOptions,
@@ -54,7 +55,7 @@ def test_without_a_name_help_is_shown() -> None:
 def test_unknown_name_is_refused_with_the_known_ones() -> None:
     names = {command.name or getattr(command.callback, "__name__", "") for command in reproduce.app.registered_commands}
     assert names == {
-        *("memorization", "comparison", "spaces", "searchers", "steps", "convergence", "human"),
+        *("memorization", "comparison", "spaces", "searchers", "steps", "convergence", "human", "basis"),
         *("table", "index"),
     }
     refused = s2e("reproduce", "everything", "--seed", "1")
@@ -135,8 +136,9 @@ def test_unknown_options_are_usage_errors() -> None:
         ("memorization", memorization, "reproduce_memorization", MemorizationOptions()),
         ("comparison", comparison, "reproduce_comparison", ComparisonOptions()),
         ("human", human, "reproduce_human", HumanOptions()),
+        ("basis", basis, "reproduce_basis", BasisOptions()),
         ("convergence", convergence_page, "reproduce_convergence", ConvergenceOptions()),
-        ("spaces", spaces, "compare_spaces", SpacesOptions()),
+        ("spaces", spaces, "reproduce_spaces", SpacesOptions()),
         ("searchers", samplers, "compare_samplers", SamplersOptions()),
         ("steps", steps, "compare_steps", StepsOptions()),
         ("table", build, "build_table", TableOptions()),

@@ -60,8 +60,8 @@ def cells(table: Any) -> list[list[str]]:
 
 def test_errors_seen_and_returned_have_samplers_as_rows_and_noise_settings_as_columns() -> None:
     seen, returned, _ = sampler_tables(RESULT)
-    assert cells(seen) == [["curve", "curve"], ["12", "30"], ["3.000 ± 0.100", "2.000 ± 0.100"], ["–", "0.500 ± 0.100"]]
-    assert cells(returned)[2:] == [["4.000 ± 0.100", "3.000 ± 0.100"], ["–", "1.500 ± 0.100"]]
+    assert cells(seen) == [["curve", "curve"], ["12", "30"], ["3.000 ± 0.100", "2.000 ± 0.100"], ["—", "0.500 ± 0.100"]]
+    assert cells(returned)[2:] == [["4.000 ± 0.100", "3.000 ± 0.100"], ["—", "1.500 ± 0.100"]]
     assert str(seen.columns[2].header) == "pair noise, 40%"
     assert "mean over 7 repeats" in str(seen.caption)
     assert "would return" in str(returned.caption)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from figure_outcomes import comparison as outcomes_of
 from listeners import Log
 from s2e.errors import RunConflict, UnreadableData
 from s2e.experiments import comparison, human
+from s2e.experiments.claims import Claim
 from s2e.experiments.comparison import BUDGETS, options_of, reproduce_comparison
-from s2e.experiments.comparison_results import Compared, behind, claims_of, section_of
+from s2e.experiments.comparison_results import Compared, claims_of, margins, margins_sections, section_of
 from s2e.experiments.human import PARTS, published_claim, reproduce_human
 from s2e.runs import Run, RunLocation
 from s2e.specs import ComparisonOptions, HumanOptions
@@ -95,12 +98,46 @@ def compared(**ahead: float) -> Compared:
 
 
 def test_methods_ahead_of_s2e_are_named_with_the_difference() -> None:
-    assert behind(compared()) == []
-    lines = behind(compared(coteaching=0.05))
-    assert len(lines) == 3
-    assert lines[0] == "MNIST, pair noise, 45%, last 10 epochs: Co-teaching by 5.00 points"
+    assert all(margin.is_first for margin in margins(compared()))
+    found = margins(compared(coteaching=0.05, standard=0.01))
+    assert [margin.is_first for margin in found] == [False] * 3
+    assert found[0].line() == (
+        "MNIST, pair noise, 45%, last 10 epochs: Co-teaching by 5.00 points, Standard by 1.00 points"
+    )
+    (section,) = margins_sections(found)
+    assert section.paragraphs[0].startswith("S2E is first in 0 of 3 columns")
+    assert "| MNIST, last 10 epochs | -5.00 (Co-teaching) |" in section.markdown()
+    assert margins_sections([]) == []
     first, behind_others = (claims_of([each])[0] for each in (compared(), compared(coteaching=0.05)))
     assert (first.verdict.value, behind_others.verdict.value) == ("reproduced", "not reproduced")
+
+
+def test_oracles_and_other_searches_are_no_rivals_of_s2e() -> None:
+    outcomes = outcomes_of(["standard", "s2e", "s2e:jocor", "s2e-noisy-validation", "oracle:clean"], ["pair:0.45"])
+    found = margins(Compared("part", "MNIST", {"summary": summarise(outcomes)}, outcomes, "mnist"))
+    assert {name for margin in found for name in margin.others} == {"standard"}
+
+
+def test_a_searched_schedule_should_be_smaller_for_more_noise_of_the_same_kind() -> None:
+    def claim(less: float, more: float) -> Claim:
+        noises = {"symmetric:0.2": less, "symmetric:0.5": more, "pair:0.45": 0.9}
+        outcomes = [
+            replace(one, keep_rates=np.full(20, noises[one.noise]))
+            for one in outcomes_of(["standard", "s2e"], list(noises), seeds=2, epochs=20)
+        ]
+        rates = {noise: float(noise.partition(":")[2]) for noise in noises}
+        result = {"summary": summarise(outcomes), "noise_rates": rates}
+        _, _, second = claims_of([Compared("part", "MNIST", result, outcomes, "mnist")])
+        return second
+
+    assert (claim(0.6, 0.4).source, claim(0.6, 0.4).verdict.value) == ("Figure 4", "reproduced")
+    assert claim(0.4, 0.6).verdict.value == "not reproduced"
+    assert claim(0.6, 0.4).found == "symmetric noise, 20%: 60.00%, symmetric noise, 50%: 40.00%"
+
+
+def test_methods_that_are_not_trained_are_named() -> None:
+    text = section_of(compared()).markdown()
+    assert "Not trained here: Decoupling; F-correction; MentorNet; Co-teaching+; Reweight; JoCoR; S2E, noisy" in text
 
 
 def test_tables_have_the_best_in_bold() -> None:

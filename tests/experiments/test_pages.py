@@ -12,7 +12,7 @@ from s2e.experiments.claims import Claim, Verdict
 from s2e.experiments.incumbent_curves import MeanCurve
 from s2e.experiments.pages import claims_section, command_line, table
 from s2e.experiments.parts import folder_of
-from s2e.experiments.sampler_page import claims_of
+from s2e.experiments.sampler_page import claims_of, error_text, needed_text
 from s2e.experiments.scales import data_sets
 from s2e.specs import CompareOptions, DataSpec, MemorizationOptions, SpacesOptions, flatten
 
@@ -82,11 +82,29 @@ def test_small_scale_downloads_nothing(tmp_path: Path) -> None:
 
 
 def test_newton_is_compared_with_the_samplers_of_the_paper() -> None:
-    def mean(sampler: str, error: float) -> MeanCurve:
-        return MeanCurve(sampler, "pair:0.4", 2, np.full(5, error), np.zeros(5))
+    def mean(sampler: str, error: float, standard_error: float = 0.0) -> MeanCurve:
+        return MeanCurve(sampler, "pair:0.4", 2, np.full(5, error), np.full(5, standard_error))
 
     (claim,) = claims_of([mean("newton", 0.2), mean("random", 0.3), mean("curve", 0.1)], 5)
     assert claim.verdict is Verdict.REPRODUCED
     (claim,) = claims_of([mean("newton", 0.2), mean("tpe", 0.1)], 5)
     assert claim.verdict is Verdict.NOT
     assert claims_of([mean("newton", 0.2), mean("curve", 0.1)], 5) == []
+
+
+def test_newton_is_ahead_only_beyond_the_interval_of_the_difference() -> None:
+    def verdict(standard_error: float) -> Verdict:
+        errors = np.full(5, standard_error)
+        means = [MeanCurve(name, "pair:0.4", 2, np.full(5, mean), errors) for name, mean in NEAR.items()]
+        return claims_of(means, 5)[0].verdict
+
+    assert (verdict(0.001), verdict(0.01)) == (Verdict.REPRODUCED, Verdict.NOT)
+
+
+NEAR = {"newton": 0.20, "tpe": 0.21}
+
+
+def test_errors_and_counts_of_trainings_are_written_with_their_intervals() -> None:
+    assert error_text(0.02378, 0.02298, 0.02458) == "2.378 ± 0.080"
+    assert error_text(None, None, None) == "—"
+    assert needed_text({"needed": 34, "low": 26, "high": None, "budget": 60}) == "34 (26 to >60)"

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,9 +20,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from s2e.errors import InvalidInput, RunConflict
+from s2e.errors import InvalidInput, RunConflict, WorkerFailed
 from s2e.experiments import samplers
-from s2e.experiments.samplers import sampler_names
+from s2e.experiments.samplers import WATCH_SECONDS, sampler_names
 from s2e.experiments.schedule_table import surrogate
 from s2e.experiments.schedule_table.surrogate import TableSurrogate
 from s2e.experiments.schedule_table.table import ScheduleTable
@@ -175,6 +181,15 @@ def test_resample_fits_the_model_to_a_bootstrap_sample(table_file: str) -> None:
     )  # held-out errors of all trainings
 
 
+def test_the_page_has_errors_numbers_of_trainings_and_the_model_of_the_table(whole: Run) -> None:
+    page = (whole.path / "README.md").read_text()
+    assert "3 searches of each sampler under each noise setting. Samplers of the paper: `random`" in page
+    assert page.count("\n| `curve` | 13 | ") == 1
+    assert "| `curve` | `random` with 14 | " in page
+    assert "| of a perfect model | " in page
+    assert "\n<!-- code: parsed, the command of this page -->\n" in page
+
+
 def test_figure_is_written_in_two_formats(whole: Run) -> None:
     assert (whole.path / "searchers.png").read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in (whole.path / "searchers.svg").read_bytes()
@@ -217,6 +232,39 @@ def test_finished_samplers_are_not_searched_again(table_file: str) -> None:
     after = rows(compare(options, "run", resume=True))
     for key, row in after.items():
         assert float(row["error"]) == 0.125 if key[0] == "random" else row == before[key]
+
+
+def end_this_process(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_a_worker_that_is_killed_leaves_finished_samplers(table_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = on_table(table_file, samplers=("random",), repeats=1, noises=NOISES[:1])
+    compare(options, "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(samplers, "_search_on_table", end_this_process)
+        with pytest.raises(WorkerFailed, match="finished samplers are kept: continue with --resume"):
+            compare(replace(options, samplers=("random", "hyperband")), "run", resume=True)
+    run = compare(replace(options, samplers=("random", "hyperband")), "run", resume=True)
+    assert {row["sampler"] for row in run.read_json("result.json")["summary"]} == {"random", "hyperband"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("work")
+def test_a_killed_comparison_is_resumed_although_it_had_workers(table_file: str) -> None:
+    command = [sys.executable, "-m", "s2e", "reproduce", "searchers", "--quiet"]
+    options = ["--on", f"table:{table_file}", "--samplers", "random,curve", "--repeats", "40", "--jobs", "2"]
+    small = ["--trials", "12", "--random-trials", "12"]
+    process = subprocess.Popen([*command, *options, *small, "--out", "run"])
+    while process.poll() is None and not Path("run", "traces-random.npz").exists():
+        time.sleep(0.05)
+    assert process.poll() is None, "it ended before it could be stopped"
+    process.kill()
+    process.wait()
+    time.sleep(5 * WATCH_SECONDS)
+    resumed = subprocess.run([*command, "--resume", "--out", "run"], capture_output=True, text=True, check=False)
+    assert (resumed.returncode, resumed.stderr) == (0, "")
 
 
 def test_other_settings_are_refused_on_resume(whole: Run, table_file: str) -> None:

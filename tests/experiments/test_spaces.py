@@ -25,7 +25,9 @@ from s2e.data.preparing import corrupt_and_split
 from s2e.engine import VALIDATION, Curves, Member, Task, Trained, train_population
 from s2e.errors import InvalidInput, RunConflict
 from s2e.experiments import spaces
-from s2e.experiments.spaces import seed_of_set
+from s2e.experiments.parts import folder_of
+from s2e.experiments.spaces import reproduce_spaces, seed_of_set
+from s2e.runs import RunLocation
 from s2e.runs.directory import Run
 from s2e.schedules import SPACES
 from s2e.seeds import derive
@@ -282,7 +284,7 @@ def stop(process: subprocess.Popen[str], when: Callable[[], bool], by: signal.Si
 def test_killed_and_interrupted_processes_lose_nothing(options: SpacesOptions) -> None:
     small = ["--batch-size", "32", "--draws", "2", "--seeds", "2", "--noise", "pair:0.4"]
     command = [*small, "--epochs", "30", "--together", "8", "--data", options.data[0]]
-    run = Run("run")
+    run, undisturbed = (Run(Path(name, folder_of(options.data[0]))) for name in ("run", "undisturbed"))
     studies, outcomes = run.path / "study.db", run.path / "outcomes.npz"
     stop(start(*command, "--out", "run"), lambda: studies.exists(), signal.SIGKILL)
     stderr = stop(start("--resume", "--out", "run"), lambda: outcomes.exists(), signal.SIGINT)
@@ -290,7 +292,7 @@ def test_killed_and_interrupted_processes_lose_nothing(options: SpacesOptions) -
     assert "Traceback" not in stderr
     assert s2e("reproduce", "spaces", "--resume", "--out", "run").exit_code == 0
     assert s2e("reproduce", "spaces", *command, "--out", "undisturbed").exit_code == 0
-    assert contents(run) == contents(Run("undisturbed"))
+    assert contents(run) == contents(undisturbed)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
@@ -319,12 +321,20 @@ def test_data_without_a_test_part_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_data_sets_are_parts_with_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_sets_are_parts_with_one_page_and_more_are_added_on_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces, "write_figure", lambda *_: None)
     names = ("one.npz", "two.npz")
     given = space_options(save_clean_clusters(names[0]), noises=TWO_NOISES[:1], draws=1, seeds=1)
-    given = replace(given, data=(*given.data, save_clean_clusters(names[1], shuffled=True)))
-    run = compare(given, "run")
+    save_clean_clusters(names[1], shuffled=True)
+
+    def reproduce(*data: str, resume: bool = False) -> Run:
+        where = RunLocation(Path("run"), device="cpu")
+        return reproduce_spaces(replace(given, data=data), where, Log(), resume=resume)
+
+    first = reproduce(names[0]).path / names[0] / "result.json"
+    before = first.stat().st_mtime_ns
+    run = reproduce(*names, resume=True)
+    assert first.stat().st_mtime_ns == before
     alone = compare(replace(given, data=names[1:]), "alone")
     assert (run.path / names[1] / "summary.csv").read_bytes() == (alone.path / "summary.csv").read_bytes()
     page = (run.path / "README.md").read_text()

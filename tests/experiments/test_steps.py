@@ -174,7 +174,7 @@ def test_run_holds_rows_and_figure_and_is_repeatable(monkeypatch: pytest.MonkeyP
         ({"on": "digits"}, "`on` must be table or table:FILE, but got 'digits'"),
         ({"sizes": ("2", "3")}, "`trials` must be a multiple of every size, but got 8 and"),
         ({"sizes": ("1",)}, "each of `sizes` must be at least 2, but got 1"),
-        ({"sizes": ("two",)}, "each of `sizes` must be an integer of at least 1, but got 'two'"),
+        ({"sizes": ("two",)}, "each of `sizes` must be an integer of at least 1 and at most 1,000,000, but got 'two'"),
         ({"sizes": ()}, "`sizes` must name each once, but got none"),
         ({"steps": ("newton", "newton")}, "`steps` must name each once"),
         ({"steps": ("secant",)}, "`step` must be one of .*, but got 'secant'"),

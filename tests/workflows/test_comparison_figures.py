@@ -68,6 +68,26 @@ def test_a_keep_rate_curve_is_the_mean_over_seeds() -> None:
         assert curve.keep_rates[epoch] == pytest.approx(sum(rates) / 3)
 
 
+def test_a_searched_schedule_has_a_band_from_the_smallest_to_the_largest_keep_rate() -> None:
+    outcomes = small_comparison(methods=["s2e", "coteaching"], seeds=3)
+    searched, fixed = keep_rate_curves(outcomes)
+    rates = np.array([one.keep_rates for one in outcomes if one.method == "s2e"])
+    np.testing.assert_array_equal((searched.low, searched.high), (rates.min(axis=0), rates.max(axis=0)))
+    assert (fixed.low, fixed.high) == (None, None)
+    (single,) = keep_rate_curves(small_comparison(methods=["s2e"], seeds=1))
+    assert single.low is None
+
+
+def test_searched_schedules_are_drawn_apart_even_if_they_are_equal() -> None:
+    rates = np.array([1.0, 0.1, 0.7])
+    outcomes = [
+        one
+        for method in ("s2e", "s2e-noisy-validation")
+        for one in from_accuracies([[0.5] * 3], method=method, keep_rates=rates)
+    ]
+    assert [curve.methods for curve in keep_rate_curves(outcomes)] == [("s2e",), ("s2e-noisy-validation",)]
+
+
 def test_methods_with_equal_curves_under_a_noise_setting_share_one() -> None:
     found = keep_rate_curves(comparison(epochs=20, seeds=2))
     assert [(curve.noise, curve.methods) for curve in found] == [

@@ -14,6 +14,7 @@ from s2e.cli.options import Debug
 from s2e.cli.terminal import check_output, reporting, say, write_output
 from s2e.cli.workflow_commands import RESUMABLE, workflow_command
 from s2e.specs import (
+    BasisOptions,
     ComparisonOptions,
     ConvergenceOptions,
     HumanOptions,
@@ -46,6 +47,17 @@ def reproduce() -> None:
     """Reproduce the figures and tables of the paper."""
 
 
+app.command(cls=Command)(
+    workflow_command(
+        "reproduce basis",
+        BasisOptions,
+        "s2e.experiments.basis:reproduce_basis",
+        "Plot the basis functions of the space (the paper's Figure 2).",
+        running=RESUMABLE,
+        tables="s2e.cli.claim_table:claim_tables",
+        next_commands=page_of_experiment,
+    )
+)
 app.command(cls=Command)(
     workflow_command(
         "reproduce convergence",
@@ -94,7 +106,7 @@ app.command(cls=Command)(
     workflow_command(
         "reproduce spaces",
         SpacesOptions,
-        "s2e.experiments.spaces:compare_spaces",
+        "s2e.experiments.spaces:reproduce_spaces",
         "Compare the spaces of schedules, each searched at random (the paper's Table 2).",
         running=RESUMABLE,
         tables="s2e.cli.space_tables:space_tables",

@@ -8,10 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from s2e.experiments.sampler_page import DEFAULT, error_text, needed_text
 from s2e.plots import noise_title
-
-DEFAULT = "curve"
-"""Sampler whose number of trainings is compared with those of the others below the table."""
 
 
 def sampler_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -54,7 +52,7 @@ def sampler_table(result: Mapping[str, Any], about: Sequence[str], *, prefix: st
     row_of = {(row["sampler"], row["trainings"], row["noise"]): row for row in result["summary"]}
     for sampler, trainings in dict.fromkeys((row["sampler"], row["trainings"]) for row in result["summary"]):
         rows = [row_of[sampler, trainings, noise] for noise in noises]
-        cells = [_percent(*(row[prefix + name] for name in ("error", "low", "high"))) for row in rows]
+        cells = [error_text(*(row[prefix + name] for name in ("error", "low", "high"))) for row in rows]
         table.add_row(sampler, str(trainings), *cells)
     return table
 
@@ -71,21 +69,8 @@ def needed_table(result: Mapping[str, Any], about: Sequence[str]) -> Table:
         if not default_only or row["sampler"] == DEFAULT:
             never, low, high = (f"{100 * row[name]:.0f}" for name in ("never", "never_low", "never_high"))
             reference = f"{row['than']} with {row['trainings']}"
-            table.add_row(row["noise"], reference, row["sampler"], _needed(row), f"{never}% ({low} to {high})")
+            table.add_row(row["noise"], reference, row["sampler"], needed_text(row), f"{never}% ({low} to {high})")
     return table
-
-
-def _percent(error: float | None, low: float, high: float) -> str:
-    """Format an error in percent with half the width of its confidence band; a dash if it is unknown."""
-    return "–" if error is None else f"{100 * error:.3f} ± {50 * (high - low):.3f}"
-
-
-def _needed(row: Mapping[str, Any]) -> str:
-    """Format a number of trainings with its interval; ">60" is beyond the budget."""
-    count, low, high = (
-        f">{row['budget']}" if row[name] is None else str(row[name]) for name in ("needed", "low", "high")
-    )
-    return f"{count} ({low} to {high})"
 
 
 def _how(result: Mapping[str, Any]) -> list[str]:

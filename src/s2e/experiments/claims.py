@@ -15,7 +15,6 @@ class Verdict(Enum):
     REPRODUCED = "reproduced"
     IN_PART = "in part"
     NOT = "not reproduced"
-    SHOWN = "shown"
 
     @classmethod
     def of(cls, *, holds: int, of: int, better: bool = False) -> Verdict:
@@ -32,7 +31,7 @@ class Claim:
     Attributes:
         source: figure, table or section of the paper, or "beyond the paper".
         text: what is claimed.
-        verdict: whether it was found again; `SHOWN` for a figure without a claim.
+        verdict: whether it was found again.
         found: the numbers behind the verdict.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,10 +28,13 @@ from s2e.experiments.pages import (
     table,
 )
 from s2e.experiments.published import SPACES_TABLE
+from s2e.experiments.targets import LAST, Reached, reached, targets_section
+from s2e.methods import METHODS
 from s2e.plots import data_title, display_name, noise_title
 from s2e.runs import CONFIG, Run, Session, csv_text
 from s2e.workflows import (
     NOISY_VALIDATION,
+    ORACLES,
     PART,
     SEARCHED,
     FinishedTrainings,
@@ -38,16 +42,19 @@ from s2e.workflows import (
     bands,
     best_of_competitors,
     is_oracle,
+    is_searched,
     result_rows,
 )
 
-LAST = f"last_{LAST_EPOCHS}_epochs"
 COLUMNS = {
     LAST: f"last {LAST_EPOCHS} epochs",
     "chosen_epoch": "epoch chosen on clean validation samples",
     "best_epoch": "best epoch on the test samples, as the paper reports",
 }
 """The three accuracies, with their titles."""
+
+ENTRANTS = (*METHODS, SEARCHED, NOISY_VALIDATION, *ORACLES)
+"""What a full comparison trains; the page names those that are missing."""
 
 SELECTING = ("mentornet", "coteaching", "coteaching+", "jocor")
 """Methods with a fixed R(t), with which label precision is compared."""
@@ -132,8 +139,14 @@ def write_comparisons(
     compared = [Compared.of(name, part, (titles or {}).get(name)) for name, part in made.items()]
     own = claims_of(compared)
     all_claims = [*(own if source is None else [replace(claim, source=source) for claim in own]), *claims]
-    lines = [line for each in compared for line in behind(each)]
-    result = {"parts": list(made), "claims": [claim.row() for claim in all_claims], "behind": lines}
+    found = [margin for each in compared for margin in margins(each)]
+    targets = [target for each in compared for target in targets_of(each)]
+    result = {
+        "parts": list(made),
+        "claims": [claim.row() for claim in all_claims],
+        "margins": [margin.row() for margin in found],
+        "targets": [target.row() for target in targets],
+    }
 
     def write() -> None:
         run.write_text("results.csv", csv_text(_all_rows(compared)))
@@ -141,7 +154,8 @@ def write_comparisons(
         sections = [
             Section("", [about, PROTOCOL, f"Files: {files(['results.csv', 'curves.csv', RESULT, CONFIG])}."]),
             claims_section(all_claims, session.options.scale),
-            _behind_section(lines),
+            *filter(None, [targets_section(targets)]),
+            *margins_sections(found),
             *(section_of(each) for each in compared),
             *further,
             how_made(run, type(session.options), session.command, made_of(made)),
@@ -157,9 +171,9 @@ as the paper reports, which no user can choose. S2E is not given the noise rate;
 by which its schedules are chosen ("noisy validation": without any, its validation labels are as wrong as the training
 labels). The other methods with a keep rate are given the true noise rate. Reweight trains with one half of the
 validation samples, and its epoch is chosen on the other. Oracles train Standard on the correctly labelled samples
-alone, or on clean labels: they show what is left to gain, and are not ranked. Means ± standard deviations over seeds,
-which share the schedules of several searches: the deviation includes that of searches. The best of each column is
-bold."""
+alone, or on clean labels: they show what is left to gain, and are not ranked. Means ± standard deviations over seeds;
+where several searches are made, the seeds use their schedules in turn, and the deviation of S2E includes that of
+searches. The best of each column is bold."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -209,7 +223,7 @@ def claims_of(compared: Sequence[Compared]) -> list[Claim]:
 
 def _accuracy_claim(compared: Compared) -> Claim:
     """S2E is the best of all methods over the last epochs, as at the end of the curves of Figure 3."""
-    first = [noise for noise in compared.noises if not _ahead_of_search(compared, noise, LAST)]
+    first = [margin.noise for margin in margins(compared) if margin.column == COLUMNS[LAST] and margin.is_first]
     own = {noise: compared.row(noise, SEARCHED) for noise in compared.noises}
     published = SPACES_TABLE.get(compared.data, {})
     part = f"{PART}{LAST}" if compared.result.get("test_part") else LAST
@@ -227,43 +241,103 @@ def _accuracy_claim(compared: Compared) -> Claim:
     return Claim("Figure 3", text, verdict, f"first in {len(first)} of {len(compared.noises)}; {found}")
 
 
-def _ahead_of_search(compared: Compared, noise: str, column: str) -> list[tuple[str, float]]:
-    """Return the methods, without oracles and other searches, whose mean is above S2E's, with the difference."""
-    rows, own = compared.rows(noise), compared.row(noise, SEARCHED)
-    mine = (own.get(column) or {}).get("mean")
-    if mine is None:
+@dataclass(frozen=True)
+class Margin:
+    """S2E and the best other method in one column of a table of accuracies.
+
+    Attributes:
+        title: title of the comparison.
+        noise: noise setting.
+        column: title of the accuracy.
+        own: mean accuracy of S2E.
+        others: mean accuracies of the other methods, without oracles and other searches; the best first.
+    """
+
+    title: str
+    noise: str
+    column: str
+    own: float
+    others: Mapping[str, float]
+
+    @property
+    def best(self) -> str:
+        """The best other method."""
+        return next(iter(self.others))
+
+    @property
+    def difference(self) -> float:
+        """The accuracy of S2E minus that of the best other method."""
+        return self.own - self.others[self.best]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no other method is ahead of S2E."""
+        return self.difference >= 0
+
+    def row(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        about = {"title": self.title, "noise": self.noise, "column": self.column, "s2e": self.own}
+        return {**about, "difference": self.difference, "others": dict(self.others)}
+
+    def line(self) -> str:
+        """Return which methods are ahead of S2E, and by how much."""
+        ahead = [
+            f"{display_name(method)} by {100 * (mean - self.own):.2f} points"
+            for method, mean in self.others.items()
+            if mean > self.own
+        ]
+        return f"{self.title}, {noise_title(self.noise)}, {self.column}: {', '.join(ahead)}"
+
+
+def margins(compared: Compared) -> list[Margin]:
+    """Return S2E beside the best other method in every column of every table of accuracies; none without S2E."""
+    found = []
+    for column, title in compared.columns.items():
+        for noise in compared.noises:
+            own = _mean(compared.row(noise, SEARCHED), column)
+            others = {
+                row["method"]: mean
+                for row in compared.rows(noise)
+                if not is_oracle(row["method"])
+                and not is_searched(row["method"])
+                and (mean := _mean(row, column)) is not None
+            }
+            if own is not None and others:
+                ordered = dict(sorted(others.items(), key=lambda each: -each[1]))
+                found.append(Margin(compared.title, noise, title, own, ordered))
+    return found
+
+
+def _mean(row: Mapping[str, Any], column: str) -> float | None:
+    mean: float | None = (row.get(column) or {}).get("mean")
+    return mean
+
+
+def margins_sections(found: Sequence[Margin]) -> list[Section]:
+    """Return a section with the margins of S2E, and where it is not first; none without margins."""
+    if not found:
         return []
-    return [
-        (row["method"], row[column]["mean"] - mine)
-        for row in rows
-        if not is_oracle(row["method"])
-        and row["method"].partition(":")[0] not in (SEARCHED, NOISY_VALIDATION)
-        and column in row
-        and row[column]["mean"] is not None
-        and row[column]["mean"] > mine
-    ]
-
-
-def behind(compared: Compared) -> list[str]:
-    """Return a line for each column of each table in which another method is ahead of S2E, and by how much."""
-    if not any(row["method"] == SEARCHED for row in compared.result["summary"]):
-        return []
-    return [
-        f"{compared.title}, {noise_title(noise)}, {title}: "
-        + ", ".join(f"{display_name(method)} by {100 * difference:.2f} points" for method, difference in ahead)
-        for column, title in compared.columns.items()
-        for noise in compared.noises
-        if (ahead := sorted(_ahead_of_search(compared, noise, column), key=lambda pair: -pair[1]))
-    ]
-
-
-def _behind_section(lines: Sequence[str]) -> Section:
-    title = "Where S2E is not first"
-    if not lines:
-        return Section(title, ["S2E is first in all columns of all tables of accuracies."])
-    return Section(
-        title, ["Another method is ahead of S2E in these columns:", "\n".join(f"- {line}" for line in lines)]
+    behind = [margin for margin in found if not margin.is_first]
+    noises = list(dict.fromkeys(margin.noise for margin in found))
+    rows: dict[str, dict[str, str]] = {}
+    for margin in found:
+        text = f"{100 * margin.difference:+.2f} ({display_name(margin.best)})"
+        rows.setdefault(f"{margin.title}, {margin.column}", {})[margin.noise] = text
+    lines = [[name, *(cells.get(noise, "—") for noise in noises)] for name, cells in rows.items()]
+    about = (
+        f"S2E is first in {len(found) - len(behind)} of {len(found)} columns of the tables of accuracies. Its accuracy "
+        "minus that of the best other method, in points:"
     )
+    listed = ["Ahead of S2E:", "\n".join(f"- {margin.line()}" for margin in behind)] if behind else []
+    return [
+        Section("S2E beside the best other method", [about, table(["", *map(noise_title, noises)], lines), *listed])
+    ]
+
+
+def targets_of(compared: Compared) -> list[Reached]:
+    """Return the targets on the data set of a comparison of drawn noise, and what was found."""
+    own = {noise: compared.row(noise, SEARCHED) for noise in compared.noises}
+    return reached(compared.data, own, compared.result.get("test_part"))
 
 
 def _keep_rates(compared: Compared, noise: str, method: str) -> NDArray[np.float64] | None:
@@ -291,7 +365,21 @@ def _schedule_claims(compared: Compared) -> list[Claim]:
         for noise, rate in rates.items()
     )
     text = f"{compared.title}: the searched R(t) ends below the share of correct labels"
-    return [Claim("Figure 4", text, Verdict.of(holds=len(holds), of=len(rates)), found)]
+    claims = [Claim("Figure 4", text, Verdict.of(holds=len(holds), of=len(rates)), found)]
+    pairs = [
+        (less, more)
+        for less, more in itertools.permutations(rates, 2)
+        if less.partition(":")[0] == more.partition(":")[0] and shares[less] < shares[more]
+    ]
+    if not pairs:
+        return claims
+    smaller = [rates[more] < rates[less] for less, more in pairs]
+    found = "; ".join(
+        f"{noise_title(less)}: {percent(rates[less])}%, {noise_title(more)}: {percent(rates[more])}%"
+        for less, more in pairs
+    )
+    text = f"{compared.title}: the searched R(t) is smaller for more noise of the same kind"
+    return [*claims, Claim("Figure 4", text, Verdict.of(holds=sum(smaller), of=len(pairs)), found)]
 
 
 def _precision_claims(compared: Compared) -> list[Claim]:
@@ -323,15 +411,16 @@ def section_of(compared: Compared) -> Section:
     result = compared.result
     given = counted(result["samples"]["valid"], f"{result['validation']} validation sample")
     searches = {row["trials"] for row in result["search"]}
-    searched = f"{result.get('searches', 1)} searches of {' or '.join(map(str, sorted(searches)))} schedules each, "
+    count = counted(result.get("searches", 1), "search", "searches")
+    searched = f"{count} of {' or '.join(map(str, sorted(searches)))} schedules for each noise setting, "
     about = (
         f"{result['samples']['train']} training samples, {given}, {result['samples'].get('test', 0)} test samples; "
-        f"{searched if searches else ''}{result['epochs']} epochs; share of wrong labels: "
-        + ", ".join(
-            f"{noise_title(noise)} {'unknown' if rate is None else f'{percent(rate)}%'}"
+        f"{searched if searches else ''}{result['epochs']} epochs. Wrong labels: "
+        + "; ".join(
+            f"{noise_title(noise)}: {'unknown' if rate is None else f'{percent(rate)}%'}"
             for noise, rate in ((noise, result["noise_rates"][noise]) for noise in compared.noises)
         )
-        + f". Details: [{compared.name}/]({compared.name})."
+        + f".{_not_trained(compared)} Details: [{compared.name}/]({compared.name})."
     )
     tables = [
         text
@@ -348,6 +437,13 @@ def section_of(compared: Compared) -> Section:
         )
     ]
     return Section(compared.title, [about, *tables, *precision, *figures])
+
+
+def _not_trained(compared: Compared) -> str:
+    """Return a sentence about what a full comparison trains and this one does not; empty if nothing is missing."""
+    trained = {row["method"] for row in compared.result["summary"]}
+    missing = [display_name(name) for name in ENTRANTS if name not in trained]
+    return f" Not trained here: {'; '.join(missing)}." if missing else ""
 
 
 def _table(compared: Compared, column: str, *, ranked: bool = True) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 from s2e.data import needs_download
 from s2e.errors import UnreadableData
 from s2e.experiments.claims import Claim, Verdict
-from s2e.experiments.comparison_results import LAST, Compared, write_comparisons
+from s2e.experiments.comparison_results import Compared, write_comparisons
 from s2e.experiments.pages import Section, cell, percent, table
 from s2e.experiments.parts import OF_ITS_PARTS, Part, made_parts
 from s2e.experiments.published import HUMAN_WORST
+from s2e.experiments.targets import LAST
 from s2e.plots import display_name
 from s2e.runs import Run, RunLocation, Session
 from s2e.specs import LAPTOP, CompareOptions, DataSpec, HumanOptions, SearchSpec, SizedTrainingSpec

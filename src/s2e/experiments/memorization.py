@@ -102,7 +102,7 @@ def studies(data: Sequence[str], *, small: bool = False) -> dict[str, dict[str, 
         "networks": networks,
         "optimizers": {
             "Adam": base,
-            "SGD, momentum 0.9": replace(base, optimizer="sgd:momentum=0.9", learning_rate=1e-2),
+            "SGD, momentum 0.9, learning rate 0.01": replace(base, optimizer="sgd:momentum=0.9", learning_rate=1e-2),
             "RMSProp": replace(base, optimizer="rmsprop"),
         },
         "learning-rates": {f"{rate:g}": replace(base, learning_rate=rate) for rate in (1e-4, 3e-4, 1e-3, 3e-3)},
@@ -127,8 +127,8 @@ def reproduce_memorization(
         for population in dict.fromkeys(setting.population for setting in settings):
             own = [setting for setting in settings if setting.population == population]
             if not (run.path / _file(population)).exists():
-                _train(run, population, _entries(own, options), session, listener)
-            found, made[population] = _read(run, population, _entries(own, options), options.epochs)
+                _train(run, population, entries_of(own, options), session, listener)
+            found, made[population] = _read(run, population, entries_of(own, options), options.epochs)
             trained |= found
         shown = {
             study: {name: _by_noise(setting, trained, options.noises) for name, setting in named.items()}
@@ -168,7 +168,7 @@ Entry = tuple[TrainingSetting, str, int]
 """A training: setting, noise setting and index of the seed."""
 
 
-def _entries(settings: Sequence[TrainingSetting], options: MemorizationOptions) -> list[Entry]:
+def entries_of(settings: Sequence[TrainingSetting], options: MemorizationOptions) -> list[Entry]:
     """Return the trainings of a population: large networks and random schedules from one seed."""
     if settings[0].network in LARGE_NETWORKS:
         noise = NOISE_OF_LARGE if NOISE_OF_LARGE in options.noises else options.noises[0]

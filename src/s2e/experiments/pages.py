@@ -18,6 +18,10 @@ SMALL_SCALE = """**Made at the scale of a laptop**, with few samples, epochs, se
 the command works, and say little about the claims."""
 
 
+PARSED = "<!-- code: parsed, the command of this page -->"
+"""Comment before a command that tests of documentation parse but do not run."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A section of a page.
@@ -98,14 +102,15 @@ def how_made(run: Run, options: type, command: str, made: Mapping[str, Mapping[s
         [name, str(part["device"]), f"{part['seconds']:.0f}", str(part["data_fingerprint"])]
         for name, part in made.items()
     ]
+    drawn = [f"Seed {stored['seed']}; scale {stored.get('scale', 'paper')}; "] if "seed" in stored else []
     about = [
-        f"Seed {stored.get('seed', 0)}; scale {stored.get('scale', 'paper')};"
-        f" {', '.join(f'{name} {version}' for name, version in versions.items())}.",
+        f"{''.join(drawn)}{', '.join(f'{name} {version}' for name, version in versions.items())}.",
         "The time of a part that was resumed is that of its last session.",
     ]
     return Section(
         "How it was made",
         [
+            PARSED,
             f"    {command_line(command, options, stored)}",
             "\n".join(about),
             table(["part", "device", "seconds", "data fingerprint"], rows),

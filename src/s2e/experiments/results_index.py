@@ -15,7 +15,7 @@ INDEX = "INDEX.md"
 
 ITEMS = {
     "Figure 1": "reproduce memorization",
-    "Figure 2": "reproduce spaces",
+    "Figure 2": "reproduce basis",
     "Figure 3": "reproduce comparison",
     "Figure 4": "reproduce comparison",
     "Figure 5": "reproduce comparison",
@@ -36,22 +36,26 @@ def index_of(root: Path) -> str:
     if not found:
         raise InvalidInput(f"`folder` must hold runs of s2e reproduce, but {str(root)!r} holds none with claims.")
     rows = [
-        f"| {claim.source} | {claim.text} | **{claim.verdict.value}** | {claim.found} | "
-        f"[{folder}]({folder}/{PAGE}){scale} |"
-        for folder, scale, claim in sorted(found, key=lambda each: _position(each[2].source))
+        (
+            claim.source,
+            f"| {claim.source} | {claim.text} | **{claim.verdict.value}** | {claim.found} | "
+            f"[{folder}]({folder}/{PAGE}){scale} |",
+        )
+        for folder, scale, claim in found
     ]
     covered = {_item(claim.source) for _, _, claim in found}
-    missing = [
-        f"| {item} | — | not made | `s2e {command}` | — |" for item, command in ITEMS.items() if item not in covered
+    rows += [
+        (item, f"| {item} | — | not made | `s2e {command}` | — |")
+        for item, command in ITEMS.items()
+        if item not in covered
     ]
-    table = "\n".join(
-        ["| paper | claim | verdict | found here | page |", "| --- | --- | --- | --- | --- |", *rows, *missing]
-    )
+    ordered = [row for _, row in sorted(rows, key=lambda each: (_position(each[0]), each[0]))]
+    table = "\n".join(["| paper | claim | verdict | found here | page |", "| --- | --- | --- | --- | --- |", *ordered])
     return f"# The paper's figures and tables\n\n{ABOUT}\n\n{table}\n"
 
 
 ABOUT = """Made by `s2e reproduce index`. "Better": with better numbers than the paper's; "reproduced": the claim
-holds in all cases; "in part": in some; "shown": a figure without a claim."""
+holds in all cases; "in part": in some."""
 
 
 def _claims_below(root: Path) -> Iterable[tuple[str, str, Claim]]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -22,7 +25,7 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
-from s2e.errors import InvalidInput, UnreadableData
+from s2e.errors import InvalidInput, UnreadableData, WorkerFailed
 from s2e.experiments.claims import Claim
 from s2e.experiments.figures import draw_incumbents, write_figure
 from s2e.experiments.incumbent_curves import (
@@ -126,12 +129,18 @@ def _compare_on_table(session: Session[SamplersOptions], listener: ProgressListe
     jobs = options.jobs or os.cpu_count() or 1
     surrogates = {noise: TableSurrogate(table, noise, options.resample) for noise in noises}
     with session.start({"data_fingerprint": fingerprint, "table": dict(table.about)}) as run:
-        with ProcessPoolExecutor(jobs, initializer=_start_process, initargs=(surrogates,)) as pool:
+        with ProcessPoolExecutor(jobs, initializer=_start_process, initargs=(surrogates, os.getpid())) as pool:
             for sampler in sampler_names(options):  # samplers already finished are kept after an interruption
                 if (run.path / _file(sampler)).exists():
                     continue
                 searches = product([options], [sampler], noises, range(options.repeats))
-                _write_curves(run, sampler, pool.map(_search_on_table, searches, chunksize=4))
+                try:
+                    _write_curves(run, sampler, pool.map(_search_on_table, searches, chunksize=4))
+                except BrokenProcessPool as problem:
+                    raise WorkerFailed(
+                        f"one of {jobs} processes that search on the table ended, perhaps because memory was short; "
+                        "finished samplers are kept: continue with --resume, and with fewer --jobs."
+                    ) from problem
                 listener.note(f"{sampler}: {options.repeats * len(noises)} searches, {session.seconds:.0f} s so far")
         curves = [curve for sampler in sampler_names(options) for curve in _read_curves(run, sampler)]
         held_out = {noise: surrogate.held_out() for noise, surrogate in surrogates.items()}
@@ -166,11 +175,23 @@ _SURROGATES: dict[str, TableSurrogate] = {}
 """The surrogates of a worker process, by noise setting."""
 
 
-def _start_process(surrogates: dict[str, TableSurrogate]) -> None:
+WATCH_SECONDS = 0.5
+"""Time between two looks of a worker process at its parent."""
+
+
+def _start_process(surrogates: dict[str, TableSurrogate], parent: int) -> None:
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     _SURROGATES.update(surrogates)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     threadpool_limits(1)  # there is one process for each core
     torch.set_num_threads(1)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended, also by SIGKILL: it would wait forever, and hold the run's lock."""
+    while os.getppid() == parent:
+        time.sleep(WATCH_SECONDS)
+    os._exit(1)
 
 
 def _search_on_table(search: tuple[SamplersOptions, str, str, int]) -> IncumbentCurve:
@@ -274,7 +295,7 @@ def _finish(
     result = _write_results(run, session.options, curves, about)
     claims = [Claim.from_row(row) for row in result["claims"]]
     made = {session.options.on: {**session.made_on(device), "data_fingerprint": fingerprint}}
-    text = page_of(run, result["summary"], claims, made, session.options.scale)
+    text = page_of(run, result, claims, made, session.options.scale)
     return session.finish(result, device, lambda: run.write_text(PAGE, text))
 
 

@@ -1,12 +1,11 @@
-"""The page of a comparison of spaces: the paper's Table 2 beside ours, its Figures 2 and 7, and its claims."""
+"""The page of a comparison of spaces: the paper's Table 2 beside ours, its Figure 7, and its claims."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from s2e.errors import counted
 from s2e.experiments.claims import Claim, Verdict
 from s2e.experiments.figures import draw_schedules
 from s2e.experiments.pages import (
@@ -23,7 +22,6 @@ from s2e.experiments.published import SPACES_TABLE
 from s2e.experiments.space_results import BEST, LAST, SINGLE, TITLES
 from s2e.plots import KeepRateCurve, Line, data_title, draw_lines, noise_title
 from s2e.runs import Run
-from s2e.schedules import SPACES
 from s2e.specs import SpacesOptions
 from s2e.workflows import PART
 
@@ -32,12 +30,6 @@ if TYPE_CHECKING:
 
 
 COMMAND = "reproduce spaces"
-
-SHOWN_EPOCHS = 200
-"""Epochs of the figure of basis functions."""
-
-EXAMPLES = ((0.3, 0.5, 0.2, 1.0), (0.6, 0.1, 0.5, 1.0), (1.0, 0.05, 0.8, 0.5))
-"""Parameters a1..a4 of the curves in the figure of basis functions."""
 
 START = 0.9
 """Keep rate at the first epoch from which a curve counts as starting near 1."""
@@ -53,31 +45,16 @@ again, mean over the last ten epochs."""
 
 
 def figures_of(data: str, sets: Sequence[Sequence[KeepRateCurve]]) -> dict[str, Figure]:
-    """Return the schedules found in each space, the basis functions, and the schedules of perceptrons, by file name."""
+    """Return the schedules found in each space, and those of perceptrons, by file name."""
     return {
         "schedules": draw_schedules(sets),
-        "basis-functions": draw_lines(basis_lines(), "R(t)", limits=(0.0, 1.02), per_row=3),
         "perceptrons": draw_lines(
             perceptron_lines(data, sets),
             "keep rate R(t)",
             limits=(0.0, 1.02),
-            notes=["one line for each noise setting"],
+            notes=["of the first set of draws"] if len(sets) > 1 else [],
         ),
     }
-
-
-def basis_lines() -> list[Line]:
-    """Return the four basis functions of the paper's Table 1 with some parameters, and an example of their mixtures."""
-    lines = []
-    for basis in (1, 2, 3, 4):
-        for parameters in EXAMPLES:
-            (rates,) = SPACES[f"single-{basis}"].decode(np.array([parameters]), SHOWN_EPOCHS)
-            name = f"a = ({', '.join(f'{value:g}' for value in parameters)})"
-            lines.append(Line(f"f{basis}", name, rates))
-    weights = np.full(4, 1 - np.exp(-1.0))  # equal weights
-    mixture = np.concatenate([weights, *(EXAMPLES[index % len(EXAMPLES)] for index in range(4))])
-    (rates,) = SPACES["s2e"].decode(mixture[None], SHOWN_EPOCHS)
-    return [*lines, Line("an R(t) of the space of S2E", "mean of f1 to f4", rates)]
 
 
 def perceptron_lines(data: str, sets: Sequence[Sequence[KeepRateCurve]]) -> list[Line]:
@@ -90,7 +67,7 @@ def perceptron_lines(data: str, sets: Sequence[Sequence[KeepRateCurve]]) -> list
 
 
 def claims_of(data: str, rows: Sequence[Mapping[str, Any]], sets: Sequence[Sequence[KeepRateCurve]]) -> list[Claim]:
-    """Return the paper's claims about its Table 2 and Figures 2 and 7, on one data set."""
+    """Return the paper's claims about its Table 2 and Figure 7, on one data set."""
     noises = list(dict.fromkeys(row["noise"] for row in rows))
     best = {(row["noise"], row["space"]): row["winner"][_column(row["winner"], BEST)]["mean"] for row in rows}
     title = data_title(data)
@@ -119,7 +96,6 @@ def claims_of(data: str, rows: Sequence[Mapping[str, Any]], sets: Sequence[Seque
             Verdict.of(holds=len(prior), of=len(noises)),
             f"in {len(prior)} of {len(noises)} noise settings",
         ),
-        Claim("Figure 2", "plots of the basis functions", Verdict.SHOWN, "their formulas are those of Table 1"),
     ]
     perceptrons = [curve for curve in sets[0] if curve.methods == ("mlp",)]
     falls = [curve for curve in perceptrons if follows_assumption(curve.keep_rates)]
@@ -162,7 +138,7 @@ def page_of(
     made: Mapping[str, Mapping[str, Any]],
     options: SpacesOptions,
     *,
-    folders: bool = False,
+    folders: Mapping[str, str] | None = None,
 ) -> str:
     """Return the page of a comparison of spaces.
 
@@ -172,23 +148,20 @@ def page_of(
         claims: on all data sets.
         made: how each part was made.
         options: its options.
-        folders: whether each data set has a folder of its own.
+        folders: the folder of each data set; None if the page is in that of its only one.
     """
-    sections = [_section(data, result, f"{data}/" if folders else "") for data, result in results.items()]
+    sections = [_section(data, result, f"{folders[data]}/" if folders else "") for data, result in results.items()]
     about = Section("", [ABOUT, f"Files: {files(['summary.csv', 'result.json', 'config.json'])}."])
-    first = next(iter(results))
-    basis = Section(
-        "Basis functions", [f"![basis functions of the space]({f'{first}/' if folders else ''}basis-functions.png)"]
-    )
     made_by = how_made(run, SpacesOptions, COMMAND, made)
-    return page("Spaces of schedules", [about, claims_section(claims, options.scale), *sections, basis, made_by])
+    return page("Spaces of schedules", [about, claims_section(claims, options.scale), *sections, made_by])
 
 
 def _section(data: str, result: Mapping[str, Any], folder: str) -> Section:
     rows = {(row["noise"], row["space"]): row for row in result["summary"]}
     title = data_title(data)
     about = (
-        f"{result['draws']} draws in each space, {result['sets']} set(s) of draws, {result['seeds']} fresh seeds, "
+        f"{counted(result['draws'], 'draw')} in each space, {counted(result['sets'], 'set')} of draws, "
+        f"{counted(result['seeds'], 'fresh seed')}, "
         f"{result['epochs']} epochs; {result['samples']['train']} training, {result['samples']['valid']} validation "
         f"and {result['samples']['test']} test samples."
     )
@@ -200,7 +173,8 @@ def _section(data: str, result: Mapping[str, Any], folder: str) -> Section:
             _table(data, rows, BEST, winner=True),
         ]
     else:
-        about_epoch = "Winner, best test epoch (in parentheses: the paper):"
+        paper = " (in parentheses: the paper)" if data in SPACES_TABLE else ""
+        about_epoch = f"Winner, best test epoch{paper}:"
         winners = [about_epoch, _table(data, rows, BEST, winner=True, published=True)]
     figures = [
         f"![{title}: schedules found in each space]({folder}schedules.png)",

@@ -81,20 +81,40 @@ Labels = Mapping[str, NDArray[np.int64]]
 """Noisy labels (N,) by noise setting."""
 
 
+def reproduce_spaces(
+    options: SpacesOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
+) -> Run:
+    """Compare the spaces on each data set, and write one page for all; each data set is a part, a run of its own."""
+    for name in options.data:
+        check_preparation(DataSpec(name), options.noises)
+    session = Session(COMMAND, options, location, resume=resume)
+    names = data_sets(options.data, options.scale, location.root, listener)
+    parts = [Part(folder_of(name), COMMAND, compare_spaces, replace(options, data=(name,))) for name in names]
+    with session.start({**OF_ITS_PARTS, "data_sets": list(names)}) as run:
+        made = {part.name: each for part, each in made_parts(parts, session.location, listener)}
+        results = {name: each.read_json(RESULT) for name, each in zip(names, made.values(), strict=True)}
+        claims = [Claim.from_row(row) for result in results.values() for row in result["claims"]]
+        rows = [{"data": name, **row} for name, result in results.items() for row in flat_rows(result["summary"])]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+
+        def write() -> None:
+            run.write_text("summary.csv", csv_text([{column: row.get(column) for column in columns} for row in rows]))
+            folders = {name: part.name for name, part in zip(names, parts, strict=True)}
+            run.write_text(PAGE, page_of(run, results, claims, made_of(made), options, folders=folders))
+
+        result = {"parts": list(made), "claims": [claim.row() for claim in claims], "by_data": results}
+        return session.finish(result, resolve_execution(session.location.execution)[0], write)
+
+
 def compare_spaces(
     options: SpacesOptions, location: RunLocation, listener: ProgressListener = SILENT, *, resume: bool = False
 ) -> Run:
     """Search every space under every noise setting, test the schedules found, and write the results.
 
-    Several data sets are parts, each a run of its own.
+    The options name one data set.
     """
-    for name in options.data:
-        check_preparation(DataSpec(name), options.noises)
+    (data,) = options.data
     session = Session(COMMAND, options, location, resume=resume)
-    names = data_sets(options.data, options.scale, location.root, listener)
-    if len(options.data) > 1:
-        return _compare_on_each(names, session, listener)
-    (data,) = names
     inputs = load_shared_inputs(
         data, options.noises, options.training, location, seed=options.seed, samples=options.samples
     )
@@ -148,26 +168,6 @@ def compare_spaces(
             run.write_text(PAGE, page_of(run, {data: result}, claims, made, options))
 
         return session.finish(result, task.device, write_tables)
-
-
-def _compare_on_each(names: Sequence[str], session: Session[SpacesOptions], listener: ProgressListener) -> Run:
-    """Compare the spaces on each of several data sets, and write one page for all."""
-    options = session.options
-    parts = [Part(folder_of(name), COMMAND, compare_spaces, replace(options, data=(name,))) for name in names]
-    with session.start({**OF_ITS_PARTS, "data_sets": list(names)}) as run:
-        made = {part.name: each for part, each in made_parts(parts, session.location, listener)}
-        results = {name: each.read_json(RESULT) for name, each in made.items()}
-        claims = [Claim.from_row(row) for result in results.values() for row in result["claims"]]
-        claims = list({(claim.source, claim.text): claim for claim in claims}.values())
-        rows = [{"data": name, **row} for name, result in results.items() for row in flat_rows(result["summary"])]
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-
-        def write() -> None:
-            run.write_text("summary.csv", csv_text([{column: row.get(column) for column in columns} for row in rows]))
-            run.write_text(PAGE, page_of(run, results, claims, made_of(made), options, folders=True))
-
-        result = {"parts": list(made), "claims": [claim.row() for claim in claims], "by_data": results}
-        return session.finish(result, resolve_execution(session.location.execution)[0], write)
 
 
 def seed_of_set(seed: int, index: int) -> int:

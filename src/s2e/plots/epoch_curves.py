@@ -107,20 +107,34 @@ class KeepRateCurve:
         noise: noise setting as given on the command line.
         methods: names of the methods on the command line.
         keep_rates: (T,) mean over seeds.
+        low: (T,) smallest over seeds; None if they all have the same.
+        high: (T,) largest over seeds; None if they all have the same.
     """
 
     noise: str
     methods: tuple[str, ...]
     keep_rates: Floats
+    low: Floats | None = None
+    high: Floats | None = None
 
 
 def draw_keep_rates(curves: Sequence[KeepRateCurve]) -> Figure:
-    """Draw one panel for each noise setting; a curve shared by several methods has the style of the first."""
+    """Draw one panel for each noise setting; a curve shared by several methods has the style of the first.
+
+    Where a method has several schedules, a band reaches from the smallest keep rate to the largest.
+    """
     with plot_style():
         figure, axes_of = panels([curve.noise for curve in curves], "keep rate R(t)")
         for curve in curves:
-            draw_line(axes_of[curve.noise], curve.keep_rates, style_of(curve.methods[0]))
+            axes, style = axes_of[curve.noise], style_of(curve.methods[0])
+            draw_line(axes, curve.keep_rates, style)
+            if curve.low is not None and curve.high is not None:
+                epochs = np.arange(len(curve.keep_rates))
+                axes.fill_between(epochs, curve.low, curve.high, color=style.color, alpha=0.15, linewidth=0, zorder=2)
         for axes in axes_of.values():
             axes.set_ylim(0, 1.02)
-        legend(figure, {", ".join(map(display_name, curve.methods)): style_of(curve.methods[0]) for curve in curves})
+        several = any(curve.low is not None for curve in curves)
+        notes = ["searched: mean over seeds, and band from the smallest to the largest"] if several else []
+        styles = {", ".join(map(display_name, curve.methods)): style_of(curve.methods[0]) for curve in curves}
+        legend(figure, styles, notes)
     return figure

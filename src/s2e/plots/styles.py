@@ -43,11 +43,12 @@ STYLES = {
 }
 
 _VARIANTS = {
-    "s2e-noisy-validation": Style("#CC3311", (4, 1.5), width=1.8, layer=4),
+    "s2e-noisy-validation": Style("#EE7733", (4, 1.5), width=1.8, layer=6),
     "oracle:selected": Style("#777777", (1.2, 1.2), width=1.0, layer=2),
     "oracle:clean": Style("#777777", width=1.0, layer=2),
 }
-"""Styles of entrants of a comparison that are no methods of their own: oracles are thin and grey."""
+"""Styles of entrants of a comparison that are no methods of their own: oracles are thin and grey. Without clean samples
+the line of S2E may coincide with that of S2E, over which its dashes are drawn."""
 
 OTHER_COLOR = "#8B5A2B"
 """Colour of methods that are not in `STYLES`."""

@@ -10,6 +10,7 @@ from s2e.workflows.entrants import (
     SELECTED_ORACLE,
     check_entrant_names,
     is_oracle,
+    is_searched,
 )
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.loaded_run import LoadedRun, RunClassifier, RunInputs, load
@@ -75,6 +76,7 @@ __all__ = [
     "find_schedules",
     "folds_of",
     "is_oracle",
+    "is_searched",
     "keep_rate_curves",
     "load",
     "load_shared_inputs",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from s2e.plots import Band, KeepRateCurve, draw_bands, draw_keep_rates, render
+from s2e.workflows.entrants import is_searched
 from s2e.workflows.outcomes import HELD_OUT, Outcome, grouped
 
 _EQUAL = 1e-9
@@ -39,13 +40,21 @@ def bands(outcomes: Iterable[Outcome], quantity: str) -> list[Band]:
 
 
 def keep_rate_curves(outcomes: Iterable[Outcome]) -> list[KeepRateCurve]:
-    """Return R(t) of the methods that have one; methods with equal curves under a noise setting share one."""
+    """Return R(t) of the methods that have one; methods with equal curves under a noise setting share one.
+
+    A searched schedule is not shared, and has a band over the seeds if they have several.
+    """
     found: list[KeepRateCurve] = []
     for (noise, method), group in grouped(outcomes).items():
         rates = [outcome.keep_rates for outcome in group if outcome.keep_rates is not None]
         if not rates:
             continue
         mean = np.mean(rates, axis=0)  # (T,)
+        if is_searched(method):
+            low, high = np.min(rates, axis=0), np.max(rates, axis=0)  # (T,)
+            several = not np.allclose(low, high, rtol=0, atol=_EQUAL)
+            found.append(KeepRateCurve(noise, (method,), mean, *((low, high) if several else ())))
+            continue
         for index, other in enumerate(found):
             if other.noise == noise and np.allclose(other.keep_rates, mean, rtol=0, atol=_EQUAL):
                 found[index] = KeepRateCurve(noise, (*other.methods, method), other.keep_rates)

@@ -30,6 +30,11 @@ def is_oracle(name: str) -> bool:
     return name in ORACLES
 
 
+def is_searched(name: str) -> bool:
+    """Return whether the schedule of an entrant is searched."""
+    return name.partition(":")[0] in (SEARCHED, NOISY_VALIDATION)
+
+
 @dataclass(frozen=True, eq=False)
 class Setting:
     """One draw of one noise setting."""
