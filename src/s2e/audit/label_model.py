@@ -62,8 +62,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
+from s2e.audit.anchors import correct_shares
 from s2e.audit.crowds import annotated_posterior
 from s2e.audit.evidence import Evidence
 from s2e.audit.fixed_points import fixed_point
@@ -95,6 +96,9 @@ FEW_UNKNOWN, LEAST_SKILL_OF_FEW = 0.1, 0.2
 
 SIGNIFICANCE = 1.645
 """Standard errors to either side of an estimate within which the truth lies in 90% of the cases."""
+
+LEAST_PREDICTED = 0.2
+"""Predictions of a class as a share of the labels of that class, below which it may not have been learnt."""
 
 _LEAST_LOSS = float(np.finfo(np.float32).eps)
 """Smallest loss: networks compute in float32, where a probability closer than this to 1 rounds to 1."""
@@ -217,7 +221,9 @@ def audit(evidence: Evidence) -> LabelAudit:
     """Estimate which labels are wrong."""
     labels, samples = evidence.labels, np.arange(len(evidence.labels))
     candidates = _Candidates.of(evidence)
-    parameters = _most_likely(candidates, evidence.kept)
+    trained_on = bool(evidence.kept.any())
+    correct = None if trained_on else candidates.correct_shares(evidence.classes)
+    parameters = _most_likely(candidates, evidence.kept, correct)
     state = _expectation(candidates, parameters, 1 - evidence.kept)
     posterior, pairs = state.posterior.astype(np.float64, copy=False), candidates.pairs
     if evidence.annotations is not None:  # they replace the given label, which is their consensus
@@ -225,22 +231,24 @@ def audit(evidence: Evidence) -> LabelAudit:
         posterior, _ = annotated_posterior(belief, candidates.classes, evidence.annotations, evidence.classes)
     if evidence.reviewed is not None:
         posterior[evidence.reviewed] = np.arange(posterior.shape[1]) == candidates.given[evidence.reviewed, None]
+    joint = pairs.counts(posterior)
+    doubtful = pairs.is_confused(joint) & _are_hardly_predicted(candidates.predicted, labels, evidence.classes)  # (C,)
+    excluded = doubtful[labels]
+    wrong = 1 - posterior[samples, candidates.given]
+    posterior[excluded] *= 0.5  # the class may not have been learnt: its labels are not less probable than others
+    posterior[samples[excluded], candidates.given[excluded]] += 0.5
     quality = posterior[samples, candidates.given]
     best = posterior.argmax(axis=1)
     best = np.where(posterior[samples, best] > quality, best, candidates.given)
     suggested = candidates.classes[samples, best]
     others = posterior.copy()
     others[samples, candidates.given] = -1.0
-    joint = pairs.counts(posterior)
-    doubtful = pairs.is_confused(joint)  # (C,)
     unknown = 1 - state.belief.max(axis=1).astype(np.float64)  # (N,), its mean is U
     most_frequent = pairs.by_class(state.belief).max() / len(labels)
     skill = float(1 - unknown.mean() / max(1 - most_frequent, _ROUNDING))
-    trained_on = bool(evidence.kept.any())
     weak = skill < (LEAST_SKILL if unknown.mean() > FEW_UNKNOWN else LEAST_SKILL_OF_FEW) and not trained_on
-    excluded = doubtful[labels]
-    wrong = (1 - quality) if excluded.all() else (1 - quality)[~excluded]
-    noise_rate, undecided = float(wrong.mean()), float(unknown.mean())
+    noise_rate = float((wrong if excluded.all() else wrong[~excluded]).mean())
+    undecided = float(unknown.mean())
     predicted = candidates.log_belief.argmax(axis=1)
     interval = _interval(noise_rate, len(labels), undecided, float(excluded.mean()))
     if weak:  # all disagreements may be due to wrong labels, or none
@@ -269,6 +277,12 @@ def audit(evidence: Evidence) -> LabelAudit:
         posterior=posterior,
         log_likelihood=state.objective / len(labels),
     )
+
+
+def _are_hardly_predicted(predicted: Labels, labels: Labels, classes: int) -> NDArray[np.bool_]:
+    """Return the classes that are predicted for far fewer samples than have their label, (C,)."""
+    found, given = (np.bincount(of, minlength=classes) for of in (predicted, labels))
+    return np.asarray(found < LEAST_PREDICTED * given)
 
 
 def _interval(estimate: float, samples: int, undecided: float, doubtful: float = 0.0) -> Interval:
@@ -339,6 +353,14 @@ class _Pairs:
         """Return T, (Q,), from expected counts and one correctly labelled pseudo-sample of each class."""
         total = 1 + np.bincount(self.row, joint, self.classes)  # (C,)
         return np.asarray((joint + (self.row == self.column)) / total[self.row])
+
+    def transition_from(self, joint: Floats, correct: Floats) -> Floats:
+        """Return T, (Q,), with the diagonal `correct`, (C,), and the rest in proportion to expected counts."""
+        same = self.row == self.column
+        others = np.where(same, 0.0, joint)
+        total = np.bincount(self.row, others, self.classes)  # (C,)
+        rest = (1 - correct) / np.maximum(total, _ROUNDING)
+        return np.where(same, correct[self.row], rest[self.row] * others)
 
     def matrix(self, joint: Floats) -> Floats:
         """Return T, (C, C); empty if there are too many classes."""
@@ -426,6 +448,18 @@ class _Candidates:
         return np.take_along_axis(self.classes, self.given[:, None], axis=1)[:, 0]
 
     @property
+    def predicted(self) -> Labels:
+        """The classes with the largest beliefs, (N,)."""
+        return np.take_along_axis(self.classes, self.log_belief.argmax(axis=1)[:, None], axis=1)[:, 0]
+
+    def correct_shares(self, classes: int) -> Floats:
+        """Return the shares of correct labels by class, (C,), from samples that no network was trained on."""
+        largest = self.log_belief.max(axis=1)
+        known = (self.log_belief == largest[:, None]).sum(axis=1) == 1
+        certainty = largest - logsumexp(self.log_belief, axis=1)  # logarithm of the largest belief
+        return correct_shares(self.labels, self.predicted, certainty, known, classes)
+
+    @property
     def large(self) -> bool:
         """Whether beliefs are computed in single precision."""
         return self.log_belief.dtype == np.float32
@@ -497,8 +531,8 @@ class _State(NamedTuple):
     objective: float  # that τ, β and T maximise
 
 
-def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
-    """Return the parameters that solve all equations.
+def _most_likely(candidates: _Candidates, kept: Floats, correct: Floats | None) -> _Parameters:
+    """Return the parameters that solve all equations; `correct`, (C,), is the diagonal of T where it is known.
 
     The iteration starts from a share of correct labels, the others drawn as frequently as the labels are given: wrong
     labels of a frequent class would otherwise explain all labels of a rare one.
@@ -509,10 +543,13 @@ def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
     def step(point: Floats) -> tuple[Floats, float]:
         parameters = _unpacked(point, pairs)
         state = _expectation(candidates, parameters, weight)
-        return _packed(_maximisation(candidates, parameters, state)), state.objective
+        return _packed(_maximisation(candidates, parameters, state, correct)), state.objective
 
     frequencies = np.bincount(candidates.labels, minlength=pairs.classes) / len(candidates.labels)
-    start = _CORRECT_AT_START * (pairs.row == pairs.column) + (1 - _CORRECT_AT_START) * frequencies[pairs.column]
+    if correct is None:
+        start = _CORRECT_AT_START * (pairs.row == pairs.column) + (1 - _CORRECT_AT_START) * frequencies[pairs.column]
+    else:
+        start = pairs.transition_from(frequencies[pairs.column], correct)
     found = fixed_point(
         step,
         _packed(_Parameters(0.0, np.zeros(pairs.classes), start)),
@@ -564,7 +601,9 @@ def _expectation(candidates: _Candidates, parameters: _Parameters, weight: Float
     return _State(softmax, belief, posterior, noticed, likelihood + float(prior))
 
 
-def _maximisation(candidates: _Candidates, parameters: _Parameters, state: _State) -> _Parameters:
+def _maximisation(
+    candidates: _Candidates, parameters: _Parameters, state: _State, correct: Floats | None
+) -> _Parameters:
     """Return better parameters: T from expected counts, τ and β by one Newton step each, of bounded length."""
     pairs, logs = candidates.pairs, candidates.log_belief
     softmax, scale = state.softmax, np.exp(parameters.log_scale)
@@ -577,4 +616,5 @@ def _maximisation(candidates: _Candidates, parameters: _Parameters, state: _Stat
     slopes = pairs.by_class(residual) - parameters.bias
     curvatures = pairs.by_class(softmax * (1 - softmax)) + 1
     bias = parameters.bias + _DAMPING * np.clip(slopes / curvatures, -1, 1)
-    return _Parameters(float(np.clip(log_scale, *_LOG_SCALES)), bias - bias.mean(), pairs.transition(joint))
+    transition = pairs.transition(joint) if correct is None else pairs.transition_from(joint, correct)
+    return _Parameters(float(np.clip(log_scale, *_LOG_SCALES)), bias - bias.mean(), transition)

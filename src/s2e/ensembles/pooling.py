@@ -37,6 +37,9 @@ MOST_VOTES = 6
 LEAST_GAIN = 1e-3
 """Gain in mean log-likelihood that one more vote must bring."""
 
+LEAST_EVIDENCE = 2.0
+"""Difference of log-likelihoods, of all samples together, from which a classifier has more votes than one before it."""
+
 MOST_NUMBERS = 2**17
 """Numbers of an (N, C) array by which pools are compared: every n-th sample of more."""
 
@@ -78,8 +81,11 @@ def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats]) -> Pool:
         ]
         if max(reached) <= best + LEAST_GAIN:
             break
-        best = max(reached)
-        votes[int(np.argmax(reached))] += 1
+        # Differences of less are chance: the first vote is then that of the classifier that comes first.
+        slack = LEAST_EVIDENCE / logs.shape[1] if not votes.any() else 0.0
+        chosen = int(np.argmax(np.array(reached) >= max(reached) - slack))
+        best = reached[chosen]
+        votes[chosen] += 1
     weights = votes / votes.sum()
     return Pool(weights, geometric_mean(calibrated, weights))
 
