@@ -1,16 +1,16 @@
 """Shares of correct labels from anchors, the samples whose class is known best. Pure: arrays in, arrays out.
 
-A classifier that was fitted to the given labels predicts these, and not the classes. Noise that depends on the sample, or
-that turns a class into a certain other one, is a part of its predictions. The likelihood of the given labels then
-cannot distinguish two explanations: labels are right and classes overlap, or classes are clear and labels are wrong. The
-assumption that decides between them is that every class has samples whose class is clear ("anchors", Patrini et al.
-2017). Among these, all other labels are wrong.
+A classifier that was fitted to the given labels predicts these, and not the classes. Noise that depends on the sample,
+or that turns a class into a certain other one, is a part of its predictions. The likelihood of the given labels cannot
+tell two explanations apart: labels are right and classes overlap, or classes are clear and labels are wrong. What
+decides is the assumption that every class has samples whose class is clear (anchor points; Patrini et al. 2017, "Making
+deep neural networks robust to label noise"). Labels of these that are not the predicted class are wrong.
 
 Notation and shapes:
     N samples, C classes
     c_i   (N,)  predicted class of sample i
     p_i   (N,)  its probability
-    A_j         anchors: the share `SHARE` of the samples with c_i = j whose p_i is largest, at least `LEAST`, ties included
+    A_j         anchors: of the samples with c_i = j, the share `SHARE` with the largest p_i, at least `LEAST`, and ties
     n_j   (C,)  their number
     m_j   (C,)  those of them that are labelled j
     a_j   (C,)  share of the samples of class j whose label is right
@@ -21,10 +21,10 @@ Notation and shapes:
 ν is the precision of the a_j about ā (empirical Bayes): with v = ā (1 − ā), w_j = n_j / Σn, and K classes with anchors,
 
     σ² = (Σ_j w_j (m_j/n_j − ā)² − v (K − 1)/Σn) / (1 − Σ_j w_j²)       variance between classes beyond that of sampling
-    ν = v/σ² − 1, in [1/2, `MOST_SHRINKAGE`]
+    ν = v/σ² − 1, in [1/2, `MOST_SHRINKAGE`]; the latter where σ² ≤ 0
 
-Predictions must be those of classifiers that were not trained on the sample. If even the anchors of a class are partly of
-other classes, a_j is too small. The constants were chosen on data other than those that results are reported on.
+Predictions must be those of classifiers that were not trained on the sample. If even the anchors of a class are partly
+of other classes, a_j is too small. The constants were chosen on data other than those that results are reported on.
 """
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ def _shrinkage(correct: Labels, count: Labels, mean: float) -> float:
     sampling = mean * (1 - mean)  # v
     between = float((weight * (correct[present] / count[present] - mean) ** 2).sum())
     excess = between - sampling * (len(weight) - 1) / count.sum()
+    if excess <= 0:
+        return MOST_SHRINKAGE
     variance = excess / (1 - float((weight**2).sum()))
-    return float(np.clip(sampling / max(variance, sampling / MOST_SHRINKAGE) - 1, 0.5, MOST_SHRINKAGE))
+    return float(np.clip(sampling / variance - 1, 0.5, MOST_SHRINKAGE))
 
 
 def _are_anchors(predicted: Labels, certainty: NDArray[np.floating[Any]], classes: int) -> NDArray[np.bool_]:

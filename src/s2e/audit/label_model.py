@@ -19,15 +19,20 @@ where π is the mean of the softmax over the samples, and U, the mean of 1 − i
 whose class is unknown. If no network was trained on a sample, its given label is independent evidence:
 
     r_ij ∝ b_ij · T_jy^(1 − κ_i)                     Bayes' rule, y = y_i
-    T_jk ∝ 1[j = k] + Σ over i with y_i = k of r_ij  counts of class j among the samples labelled k
+    T_jj = a_j                                       from the samples whose class is known best (`s2e.audit.anchors`)
+    T_jk ∝ Σ over i with y_i = k of r_ij,  k ≠ j     counts of class j among the samples labelled k
     τ, β   maximise Σ_i ln Σ_j b_ij T_jy − (ln τ)²/2 − Σ_j β_j²/2
 
-For κ = 0 this is maximum likelihood of the given labels, up to weak priors, and consistent if the calibrated networks
-are right. The indicator adds one correctly labelled pseudo-sample per class. Where networks were trained on the label,
-the belief already contains it, and it must not count twice: it counts with 1 − κ_i. For such samples the belief in the
-given label pools the odds over the whole training, because at its end the networks have memorised many wrong labels;
-the rest is distributed among the other classes as by the trained networks. With ℓ_is the mean cross-entropy of y_i in
-interval s:
+The likelihood alone does not determine the diagonal of T: classifiers that were fitted to the given labels predict the
+noise as well where it depends on the sample or leads to one certain class, and uncertainty about the class explains the
+labels better than noise. Therefore anchors decide how much of the disagreement is noise, and the likelihood the rest.
+
+Where networks were trained on the labels, anchors tell nothing, because the networks may have memorised them. All of T
+is then estimated, T_jk ∝ 1[j = k] + Σ over i with y_i = k of r_ij; the indicator adds one correctly labelled
+pseudo-sample per class. The belief already contains the label, and it must not count twice: it counts with 1 − κ_i. For
+such samples the belief in the given label pools the odds over the whole training, because at its end the networks have
+memorised many wrong labels; the rest is distributed among the other classes as by the trained networks. With ℓ_is the
+mean cross-entropy of y_i in interval s:
 
     λ_i = mean over s of ln(q_is / (1 − q_is)), q_is = e^(−ℓ_is);   p_iy := 1/(1 + e^(−λ_i));   p_ij ∝ p_ij for j ≠ y_i
 
@@ -35,11 +40,13 @@ These probabilities are less reliable than those of networks that were not train
 A reviewed label is known to be correct: its quality is 1, it is never an issue, and it counts fully in T.
 
 Everything follows from one posterior: the quality of a label is r_iy, the suggested label is its largest entry, and a
-label is an issue if another one is more probable. In two cases labels are ranked but none is an issue:
+label is an issue if another one is more probable. In two cases the networks may not know the class of a sample. The
+posterior then counts half, the given label the other half: labels are ranked, but the quality of none is below 1/2, and
+none is an issue.
 - Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`) cannot distinguish a
   wrong label from a hard sample.
-- Where most samples with the label k are believed to belong to one other class, either most of these labels are wrong
-  or, far more often, the networks have not learnt the class.
+- Where most samples with the label k are believed to belong to one other class, and k is hardly ever predicted
+  (`LEAST_PREDICTED`), the networks have probably not learnt k.
 
 A disagreement of label and networks means a wrong label or a wrong prediction. How many there are of each is known up
 to the calibration, whose error moves a part of U from one to the other. The intervals therefore are
@@ -49,6 +56,7 @@ to the calibration, whose error moves a part of U from one to the other. The int
 and for weak networks the interval of the noise rate reaches from 0 to at least the share of disagreements. The
 constants were chosen on the tuning sets of `benchmarks/audit_intervals.py`; the rules for weak networks and rare
 classes also after results of seed 0 on its reported sets, so reported figures are those of other seeds.
+`LEAST_PREDICTED` was chosen with the constants of the anchors.
 
 With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
 each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
@@ -180,8 +188,8 @@ class LabelAudit:
         transition: (C, C) estimated probability that a sample of class j (row) was given the label k (column); empty,
             (0, 0), with more than `MAX_TRANSITION_CLASSES` classes.
         transition_interval: (2, C, C), lower and upper ends for each entry; empty likewise.
-        doubtful: (C,) bool, classes that the networks probably have not learnt: samples with this label are more often
-            believed to belong to one certain other class. None of these labels is an issue.
+        doubtful: (C,) bool, classes that the networks probably have not learnt: they hardly ever predict them, and
+            believe most samples with this label to belong to one certain other class. None of these labels is an issue.
         temperature: τ; below 1 the networks were underconfident, above 1 overconfident.
         bias: (C,) β; positive for classes that the networks predict too rarely.
         accuracy: estimated share of correct predictions of the networks on inputs they were not trained on; NaN if they
@@ -190,7 +198,7 @@ class LabelAudit:
         skill: from 0 for networks that guess the most frequent class to 1 for networks that are certain.
         message: one line about the reliability of the audit; empty if there is nothing to say.
         classes: (N, L) candidates of each sample; all C classes, in order, with up to `MAX_CLASSES_IN_FULL`.
-        posterior: (N, L) probability that each candidate is the true class.
+        posterior: (N, L) probability that each candidate is the true class, if the networks know the classes.
         log_likelihood: mean over the samples of the logarithm of the probability of the given label, with the priors
             of the parameters. It compares classifiers of the same samples without any label known to be correct.
     """
@@ -232,21 +240,22 @@ def audit(evidence: Evidence) -> LabelAudit:
     if evidence.reviewed is not None:
         posterior[evidence.reviewed] = np.arange(posterior.shape[1]) == candidates.given[evidence.reviewed, None]
     joint = pairs.counts(posterior)
-    doubtful = pairs.is_confused(joint) & _are_hardly_predicted(candidates.predicted, labels, evidence.classes)  # (C,)
-    excluded = doubtful[labels]
-    wrong = 1 - posterior[samples, candidates.given]
-    posterior[excluded] *= 0.5  # the class may not have been learnt: its labels are not less probable than others
-    posterior[samples[excluded], candidates.given[excluded]] += 0.5
-    quality = posterior[samples, candidates.given]
-    best = posterior.argmax(axis=1)
-    best = np.where(posterior[samples, best] > quality, best, candidates.given)
-    suggested = candidates.classes[samples, best]
-    others = posterior.copy()
-    others[samples, candidates.given] = -1.0
+    doubtful = pairs.is_confused(joint)  # (C,)
+    if not trained_on:
+        doubtful &= _are_hardly_predicted(candidates.predicted, labels, evidence.classes)
     unknown = 1 - state.belief.max(axis=1).astype(np.float64)  # (N,), its mean is U
     most_frequent = pairs.by_class(state.belief).max() / len(labels)
     skill = float(1 - unknown.mean() / max(1 - most_frequent, _ROUNDING))
     weak = skill < (LEAST_SKILL if unknown.mean() > FEW_UNKNOWN else LEAST_SKILL_OF_FEW) and not trained_on
+    excluded = doubtful[labels]
+    stated = _with_doubt(posterior, candidates.given, excluded | weak)
+    quality = stated[samples, candidates.given]
+    best = stated.argmax(axis=1)
+    best = np.where(stated[samples, best] > quality, best, candidates.given)
+    suggested = candidates.classes[samples, best]
+    others = posterior.copy()
+    others[samples, candidates.given] = -1.0
+    wrong = 1 - posterior[samples, candidates.given]
     noise_rate = float((wrong if excluded.all() else wrong[~excluded]).mean())
     undecided = float(unknown.mean())
     predicted = candidates.log_belief.argmax(axis=1)
@@ -259,9 +268,9 @@ def audit(evidence: Evidence) -> LabelAudit:
         quality=quality,
         suggested=suggested,
         alternative=candidates.classes[samples, others.argmax(axis=1)],
-        confidence=posterior[samples, best],
+        confidence=stated[samples, best],
         threshold=THRESHOLD,
-        issues=(suggested != labels) & ~excluded & (not weak),
+        issues=suggested != labels,
         noise_rate=noise_rate,
         noise_rate_interval=interval,
         transition=pairs.matrix(joint),
@@ -277,6 +286,17 @@ def audit(evidence: Evidence) -> LabelAudit:
         posterior=posterior,
         log_likelihood=state.objective / len(labels),
     )
+
+
+def _with_doubt(posterior: Floats, given: Labels, unsure: NDArray[np.bool_] | np.bool_) -> Floats:
+    """Return the posterior (N, L) where the networks may not know the class: they are wrong with probability 1/2.
+
+    Then the given label is right: its quality is at least 1/2, and no other label is more probable.
+    """
+    half = 0.5 * np.broadcast_to(unsure, given.shape)  # (N,)
+    stated = (1 - half)[:, None] * posterior
+    stated[np.arange(len(given)), given] += half
+    return stated
 
 
 def _are_hardly_predicted(predicted: Labels, labels: Labels, classes: int) -> NDArray[np.bool_]:
