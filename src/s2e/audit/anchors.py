@@ -24,8 +24,8 @@ Notation and shapes:
     ν = v/σ² − 1, in [1/2, `MOST_SHRINKAGE`]; the latter where σ² ≤ 0
 
 Predictions must be those of classifiers that were not trained on the sample. If even the anchors of a class are partly
-of other classes, a_j is too small. The constants were chosen on breast_cancer, wine, digits, iris and docstrings, seeds 0
-and 1, on tables made for this, and on the tuning sets of `benchmarks/audit_intervals.py`.
+of other classes, a_j is too small. The constants were chosen on breast_cancer, wine, digits, iris and docstrings, seeds
+0 and 1, on tables made for this, and on the tuning sets of `benchmarks/audit_intervals.py`.
 """
 
 from __future__ import annotations
