@@ -7,6 +7,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,6 +227,30 @@ def _held(rows: Sequence[Row], estimate: str, truth: str) -> str:
     return f"{len(given) - above - below} of {len(given)}{where}"
 
 
+def calibrated(rows: Sequence[Row], bins: Sequence[float]) -> list[list[str]]:
+    """Return a table of the stated and the observed share of wrong labels by bins of the stated probability.
+
+    Args:
+        rows: results; those of `OWN` hold number, sum of probabilities and wrong labels of each bin.
+        bins: their edges.
+    """
+    lines = [["P(wrong), %", *(part for group in GROUPS for part in (f"labels, {group}", "stated, %", "wrong, %"))]]
+    known = [row for row in rows if row["method"] == OWN and row.get("more", {}).get("calibration")]
+    if not known:
+        return lines
+    sums = [
+        np.sum([row["more"]["calibration"] for row in known if belongs(row)], axis=0) for belongs in GROUPS.values()
+    ]
+    for index, (low, high) in enumerate(pairwise(bins)):
+        line = [f"{100 * low:g} to {100 * high:g}"]
+        for each in sums:  # (bins, 3), or 0.0 without rows
+            count, stated, wrong = each[index] if np.ndim(each) else (0, 0, 0)
+            shares = [f"{100 * part / count:.1f}" if count else "" for part in (stated, wrong)]
+            line += [str(int(count)), *shares]
+        lines.append(line)
+    return lines
+
+
 def votes(rows: Sequence[Row]) -> list[list[str]]:
     """Return a table of who votes in the classifier of `OWN`: a line for each setting, and how often."""
     lines = [["", "votes, most first (fits)"]]
@@ -261,7 +286,12 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def page(
-    rows: Sequence[Row], methods: Sequence[str], formatted: Callable[[Sequence[Sequence[str]]], str], bold: str = ""
+    rows: Sequence[Row],
+    methods: Sequence[str],
+    formatted: Callable[[Sequence[Sequence[str]]], str],
+    bold: str = "",
+    *,
+    bins: Sequence[float] = (),
 ) -> str:
     """Return all tables.
 
@@ -270,6 +300,7 @@ def page(
         methods: order of the columns.
         formatted: `markdown` or `aligned`.
         bold: mark of the best mean.
+        bins: edges of the bins of probabilities that labels are wrong.
     """
     parts = []
     for figure in FIGURES:
@@ -281,6 +312,9 @@ def page(
     lines = truthfulness(rows)
     if len(lines) > 1:
         parts.append(f"What {OWN} says about itself, and the truth; 90% intervals.\n\n{formatted(lines)}\n")
+        lines = calibrated(rows, bins)
+        if len(lines) > 1:
+            parts.append(f"Labels by the probability to be wrong that {OWN} states.\n\n{formatted(lines)}\n")
         parts.append(f"Who votes in the classifier of {OWN}.\n\n{formatted(votes(rows))}\n")
     return "\n".join([*parts, drawn(rows) + "\n"])
 

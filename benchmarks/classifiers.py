@@ -49,8 +49,9 @@ labels that can be wrong then differ, so there is no F1; noise rate and calibrat
 | seconds, cpu_seconds | of `fit`; the first depends on what else the machine does |
 
 DIR/classifiers.json holds everything, DIR/classifiers.csv one row for each training, DIR/tables.md means and standard
-deviations over the seeds. In the tables, the best other method is the one with the best mean on the test part, so the
-comparison favours the others. All files are written after every training; rows that exist in DIR are not trained again.
+deviations over the seeds, and by bins the stated and the observed share of wrong labels. In the tables, the best other
+method is the one with the best mean on the test part, so the comparison favours the others. All files are written after
+every training; rows that exist in DIR are not trained again.
 """
 
 from __future__ import annotations
@@ -111,6 +112,9 @@ Kind = Literal["numbers", "table", "images", "text"]
 
 DIRECTIONS = 256
 """Dimensions that texts are reduced to for methods that do not accept sparse input."""
+
+BINS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99, 1.0)
+"""Edges of the bins of the probability that a label is wrong, in which s2e is compared with the truth."""
 
 SURE = 0.9
 """Probability that a label is wrong from which labels count as flagged."""
@@ -331,6 +335,7 @@ def trained_row(method: str, parts: Parts, seed: int, trials: int | None) -> dic
             "validation_accuracy": classifier.validation_accuracy_,
             "batch_size": classifier.batch_size_,
             "audit_message": classifier.audit_message_,
+            "calibration": calibration(1 - classifier.label_quality_, wrong),
         }
     elif isinstance(classifier, CleanLearning):
         named = classifier.get_label_issues()["is_label_issue"].to_numpy()
@@ -393,6 +398,18 @@ def estimates(classifier: S2EClassifier, wrong: NDArray[np.bool_]) -> dict[str, 
     return dict(zip(ESTIMATES, [*known, *counts, classifier.final_name_], strict=True))
 
 
+def calibration(stated: NDArray[np.float64], wrong: NDArray[np.bool_]) -> list[list[float]]:
+    """Return for each bin of `BINS` the number of labels, the sum of their probabilities, and how many are wrong.
+
+    Args:
+        stated: (n,) probability of each label to be wrong, according to s2e.
+        wrong: (n,) whether it is.
+    """
+    bins = np.clip(np.searchsorted(BINS, stated, side="right") - 1, 0, len(BINS) - 2)
+    sums = [np.bincount(bins, weights, len(BINS) - 1) for weights in (np.ones(len(bins)), stated, wrong)]
+    return [[float(each) for each in line] for line in zip(*sums, strict=True)]
+
+
 # ---------------------------------------------------------------------------------------------------------- reporting
 
 
@@ -402,7 +419,7 @@ def write(out: Path, about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
     contents = {
         "classifiers.json": json.dumps({**about, "rows": rows}, indent=2) + "\n",
         "classifiers.csv": csv_text(flat),
-        "tables.md": page(rows, list(METHODS), markdown, "**"),
+        "tables.md": page(rows, list(METHODS), markdown, "**", bins=BINS),
     }
     out.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
@@ -492,7 +509,7 @@ def main(words: Sequence[str] | None = None) -> None:
         rows = rows_before(given.out, about)
         train_missing(given, about, rows)
     write(given.out, about, rows)
-    print(f"\n{page(rows, list(METHODS), aligned)}")
+    print(f"\n{page(rows, list(METHODS), aligned, bins=BINS)}")
 
 
 def train_missing(given: argparse.Namespace, about: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:

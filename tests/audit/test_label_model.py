@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from s2e.audit.anchors import correct_shares
 from s2e.audit.evidence import Evidence
 from s2e.audit.label_model import NOT_LEARNT, TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
 
@@ -97,6 +98,20 @@ def pooled_by_loops(given, i):
     return belief
 
 
+def transition_used(found, given, logs):
+    """T of the posterior: for held-out samples its diagonal is that of the anchors, the rest expected counts."""
+    if given.kept.any():
+        return found.transition
+    counts = np.zeros((given.classes, given.classes))
+    for row, label in zip(found.posterior, given.labels, strict=True):
+        counts[:, label] += row
+    np.fill_diagonal(counts, 0)
+    logs = np.array(logs)
+    certainty, known = logs.max(axis=1), (logs == logs.max(axis=1, keepdims=True)).sum(axis=1) == 1
+    shares = correct_shares(given.labels, logs.argmax(axis=1), certainty, known, given.classes)
+    return np.diag(shares) + (1 - shares)[:, None] * counts / counts.sum(axis=1, keepdims=True)
+
+
 @pytest.mark.parametrize("in_training", [False, True])
 def test_result_solves_its_equations_written_as_loops(in_training):
     given = random_evidence() if in_training else simulated(MIXED, samples=60, concentration=0.3)[0]
@@ -107,10 +122,10 @@ def test_result_solves_its_equations_written_as_loops(in_training):
     unknown = sum(1 - max(row) for row in softmax) / len(softmax)
     mean = [sum(row[j] for row in softmax) / len(softmax) for j in range(classes)]
     gamma = UNNOTICED_ERRORS * unknown
-    counts = np.eye(classes)
+    transition, counts = transition_used(found, given, logs), np.eye(classes)
     for i, label in enumerate(given.labels):
         belief = [(1 - gamma) * softmax[i][j] + gamma * mean[j] for j in range(classes)]
-        weights = [belief[j] * found.transition[j, label] ** (1 - given.kept[i]) for j in range(classes)]
+        weights = [belief[j] * transition[j, label] ** (1 - given.kept[i]) for j in range(classes)]
         posterior = [weight / sum(weights) for weight in weights]
         assert found.quality[i] == pytest.approx(posterior[label], abs=1e-3)
         assert found.confidence[i] == pytest.approx(max(posterior), abs=1e-3)
@@ -120,7 +135,7 @@ def test_result_solves_its_equations_written_as_loops(in_training):
     np.testing.assert_allclose(found.transition.sum(axis=1), 1)
 
 
-def test_temperature_bias_and_transition_maximise_the_likelihood():
+def test_temperature_bias_and_the_rest_of_the_transition_maximise_the_likelihood():
     given, _ = simulated(MIXED, samples=2000, scale=0.6, bias=np.array([0.5, 0.0, -0.5]))
     logs = np.log(np.maximum(given.probabilities[0], 1e-6))
     found = audit(given)
@@ -137,14 +152,16 @@ def test_temperature_bias_and_transition_maximise_the_likelihood():
         likelihood = np.log((belief * transition.T[given.labels]).sum(axis=1)).sum()
         return likelihood + np.log(transition.diagonal()).sum() - (np.log(scale) ** 2 + (bias**2).sum()) / 2
 
-    estimate = 1 / found.temperature, found.bias, found.transition
+    estimate = 1 / found.temperature, found.bias, transition_used(found, given, logs)
+    correct = np.diag(estimate[2].diagonal())
     generator = np.random.default_rng(0)
     for _ in range(40):
-        transition = estimate[2] * np.exp(0.05 * generator.standard_normal((3, 3)))
+        rest = (estimate[2] - correct) * np.exp(0.05 * generator.standard_normal((3, 3)))
+        transition = correct + rest * (1 - estimate[2].diagonal())[:, None] / rest.sum(axis=1, keepdims=True)
         bias = estimate[1] + 0.1 * generator.standard_normal(3)
         other = estimate[0] * np.exp(0.05 * generator.standard_normal()), bias - bias.mean(), estimate[2]
         assert objective(*other) < objective(*estimate)
-        assert objective(*estimate[:2], transition / transition.sum(axis=1, keepdims=True)) < objective(*estimate)
+        assert objective(*estimate[:2], transition) < objective(*estimate)
 
 
 def test_one_posterior_gives_quality_suggestion_and_issues():
@@ -223,6 +240,49 @@ def test_correct_labels_are_no_issues():
     np.testing.assert_allclose(found.transition, np.eye(4), atol=0.02)
 
 
+def predicted_labels(rate, *, clear=0.7, samples=4000, classes=4, seed=0):
+    """Predictions of the given labels, whose noise depends on the sample: each has wrong labels of its own frequencies.
+
+    The class of a share `clear` of the samples is certain; the others have two classes.
+    """
+    generator = np.random.default_rng(seed)
+    each, first = np.arange(samples), generator.integers(classes, size=samples)
+    belief = np.zeros((samples, classes))
+    belief[each, first] = np.where(generator.random(samples) < clear, 1, 0.5 + 0.5 * generator.random(samples))
+    belief[each, (first + generator.integers(1, classes, samples)) % classes] += 1 - belief.sum(axis=1)
+    noise = generator.dirichlet(np.ones(classes), size=samples)
+    noise[each, first] = 0
+    noise /= noise.sum(axis=1, keepdims=True)
+    truth = drawn(belief, generator)
+    labels = np.where(generator.random(samples) < rate, drawn(noise, generator), truth)
+    return unseen(labels, np.maximum((1 - rate) * belief + rate * noise, 1e-4)), truth
+
+
+def test_predicted_noise_is_not_taken_for_overlapping_classes():
+    given, truth = predicted_labels(0.3)
+    found, wrong = audit(given), given.labels != truth
+    assert found.noise_rate > 0.7 * wrong.mean()
+    assert found.noise_rate_interval.low <= wrong.mean() <= found.noise_rate_interval.high
+    assert (found.issues & wrong).sum() > 0.7 * wrong.sum()
+    assert wrong[found.issues].mean() > 0.95
+
+
+def test_overlapping_classes_without_noise_are_not_taken_for_noise():
+    given, truth = predicted_labels(0.0)
+    np.testing.assert_array_equal(given.labels, truth)
+    found = audit(given)
+    assert found.noise_rate < 0.02
+    assert found.issues.mean() < 0.005
+
+
+def test_class_of_which_most_labels_are_wrong_is_audited_if_it_is_predicted():
+    given, truth = simulated([[0.6, 0.4], [0.0, 1.0]], weights=[0.85, 0.15], samples=3000)
+    found, wrong = audit(given), given.labels != truth
+    assert wrong[given.labels == 1].mean() > 0.6
+    assert not found.doubtful.any()
+    assert (found.issues & wrong).sum() > 0.9 * wrong.sum()
+
+
 SETTINGS = [
     {"transition": transition, "concentration": concentration, "scale": scale, "weights": weights, "bias": bias}
     for transition in (PAIRS, MIXED, SYMMETRIC)
@@ -272,6 +332,8 @@ def test_weak_networks_rank_labels_but_flag_none():
     found, wrong = audit(given), given.labels != truth
     assert found.message == WEAK
     assert not found.issues.any()
+    assert (found.quality >= 0.5).all()
+    np.testing.assert_array_equal(found.suggested, given.labels)
     assert found.quality[wrong].mean() < found.quality[~wrong].mean()
     assert found.noise_rate_interval.low <= wrong.mean() <= found.noise_rate_interval.high
 
@@ -301,6 +363,7 @@ def test_labels_of_a_class_that_was_not_learnt_are_ranked_but_no_issues():
     found = audit(unseen(labels, probabilities))
     np.testing.assert_array_equal(found.doubtful, [False, True, False])
     assert not found.issues.any()
+    assert (found.quality >= 0.5).all()
     low, high = found.noise_rate_interval
     assert high - low > 1 / 4, "whether a third of the labels is wrong is unknown"
     assert found.message == NOT_LEARNT

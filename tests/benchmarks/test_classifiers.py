@@ -281,6 +281,24 @@ def test_estimates_count_sure_labels(benchmark):
     assert (found["noise_rate_low"], found["estimated_accuracy"], found["votes"]) == (0.1, None, "networks")
 
 
+def test_calibration_counts_labels_by_the_stated_probability(benchmark, tables):
+    stated = np.array([0.0, 0.04, 0.3, 0.35, 0.9, 0.999, 1.0])
+    found = benchmark.calibration(stated, np.array([0, 1, 0, 1, 1, 0, 1], dtype=bool))
+    assert len(found) == len(benchmark.BINS) - 1
+    assert [each for each in found if each[0]] == [
+        [2, 0.04, 1],
+        [2, pytest.approx(0.65), 1],
+        [1, 0.9, 1],
+        [2, 1.999, 1],
+    ]
+    rows = [own_row(seed, more={"calibration": found}) for seed in range(2)]
+    lines = tables.calibrated(rows, benchmark.BINS)
+    assert lines[3] == ["20 to 40", "4", "32.5", "50.0", "0", "", "", "4", "32.5", "50.0"]
+    assert lines[2][1:4] == ["0", "", ""]
+    assert len(tables.calibrated([own_row(0)], benchmark.BINS)) == 1
+    assert "| 20 to 40 |" in tables.page(rows, ["s2e"], tables.markdown, bins=benchmark.BINS)
+
+
 def test_tables_hold_means_and_mark_the_best(tables):
     rows = [row_of("wine", "s2e", each, seed) for seed, each in enumerate((0.8, 0.9))]
     rows += [row_of("wine", "logistic", each, seed, f1=0.5) for seed, each in enumerate((0.9, 0.96))]

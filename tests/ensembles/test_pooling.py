@@ -47,6 +47,13 @@ def test_a_classifier_that_guesses_gets_no_vote() -> None:
     assert pool_by_likelihood(labels, [guess, strong]).weights.tolist() == [0, 1]
 
 
+def test_of_classifiers_that_cannot_be_told_apart_the_first_has_the_first_vote() -> None:
+    true, labels = given()
+    equals = [predictions(true, 1.5, 1), predictions(true, 1.5, 1) ** 0.999]
+    for order in (equals, equals[::-1]):
+        assert pool_by_likelihood(labels, order).weights.tolist() == [1, 0]
+
+
 def test_one_that_memorised_wrong_labels_of_others_is_not_preferred() -> None:
     """Its predictions are near the given labels of *other* samples, as those of an overfitted model are."""
     true, labels = given(0.45)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import report_runs as runs
+from s2e.audit import WEAK
 from s2e.audit.run_audit import audit_run
 from s2e.report.run_numbers import Score, read_numbers
 from s2e.report.summary import summarise_run
@@ -17,13 +18,23 @@ def test_summary_of_a_search():
     run = Run.open(runs.images())
     audited = audit_run(run)
     (summary,) = summarise_run(read_numbers(run), audited)
-    assert audited.audit.message, "four epochs are too few"
-    assert summary.startswith("No label is flagged: the networks are too weak to distinguish wrong labels from samples")
+    assert audited.true is not None
+    np.testing.assert_array_equal(audited.audit.issues, audited.labels != audited.true)
+    issues, labels = audited.audit.issues.sum(), len(audited.labels)
+    assert summary.startswith(f"{issues} of {labels} labels are probably wrong (")
     standard, coteaching, own = (f"{100 * row['test']['last_10_epochs']:.1f}%" for row in runs.method_rows(run))
     assert summary.endswith(
         f". The classifier trained with the searched schedule has a test accuracy of {own}, compared with "
         f"{standard} for standard training and {coteaching} for Co-teaching given the noise rate."
     )
+
+
+def test_weak_networks_are_named():
+    run = Run.open(runs.images())
+    audited = audit_run(run)
+    weak = replace(audited, audit=replace(audited.audit, message=WEAK, issues=np.zeros_like(audited.audit.issues)))
+    (summary,) = summarise_run(read_numbers(run), weak)
+    assert summary.startswith("No label is flagged: the networks are too weak to distinguish wrong labels from samples")
 
 
 def test_without_test_data_the_quality_of_the_validation_labels_is_given():

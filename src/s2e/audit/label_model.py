@@ -19,15 +19,20 @@ where π is the mean of the softmax over the samples, and U, the mean of 1 − i
 whose class is unknown. If no network was trained on a sample, its given label is independent evidence:
 
     r_ij ∝ b_ij · T_jy^(1 − κ_i)                     Bayes' rule, y = y_i
-    T_jk ∝ 1[j = k] + Σ over i with y_i = k of r_ij  counts of class j among the samples labelled k
+    T_jj = a_j                                       from the samples whose class is known best (`s2e.audit.anchors`)
+    T_jk ∝ Σ over i with y_i = k of r_ij,  k ≠ j     counts of class j among the samples labelled k
     τ, β   maximise Σ_i ln Σ_j b_ij T_jy − (ln τ)²/2 − Σ_j β_j²/2
 
-For κ = 0 this is maximum likelihood of the given labels, up to weak priors, and consistent if the calibrated networks
-are right. The indicator adds one correctly labelled pseudo-sample per class. Where networks were trained on the label,
-the belief already contains it, and it must not count twice: it counts with 1 − κ_i. For such samples the belief in the
-given label pools the odds over the whole training, because at its end the networks have memorised many wrong labels;
-the rest is distributed among the other classes as by the trained networks. With ℓ_is the mean cross-entropy of y_i in
-interval s:
+The likelihood alone does not determine the diagonal of T: classifiers that were fitted to the given labels predict the
+noise as well where it depends on the sample or leads to one certain class, and uncertainty about the class explains the
+labels better than noise. Therefore anchors decide how much of the disagreement is noise, and the likelihood the rest.
+
+Where networks were trained on the labels, anchors tell nothing, because the networks may have memorised them. All of T
+is then estimated, T_jk ∝ 1[j = k] + Σ over i with y_i = k of r_ij; the indicator adds one correctly labelled
+pseudo-sample per class. The belief already contains the label, and it must not count twice: it counts with 1 − κ_i. For
+such samples the belief in the given label pools the odds over the whole training, because at its end the networks have
+memorised many wrong labels; the rest is distributed among the other classes as by the trained networks. With ℓ_is the
+mean cross-entropy of y_i in interval s:
 
     λ_i = mean over s of ln(q_is / (1 − q_is)), q_is = e^(−ℓ_is);   p_iy := 1/(1 + e^(−λ_i));   p_ij ∝ p_ij for j ≠ y_i
 
@@ -35,11 +40,13 @@ These probabilities are less reliable than those of networks that were not train
 A reviewed label is known to be correct: its quality is 1, it is never an issue, and it counts fully in T.
 
 Everything follows from one posterior: the quality of a label is r_iy, the suggested label is its largest entry, and a
-label is an issue if another one is more probable. In two cases labels are ranked but none is an issue:
+label is an issue if another one is more probable. In two cases the networks may not know the class of a sample. The
+posterior then counts half, the given label the other half: labels are ranked, but the quality of none is below 1/2, and
+none is an issue.
 - Networks that know the class of few inputs better than a guess (`skill` below `LEAST_SKILL`) cannot distinguish a
   wrong label from a hard sample.
-- Where most samples with the label k are believed to belong to one other class, either most of these labels are wrong
-  or, far more often, the networks have not learnt the class.
+- Where most samples with the label k are believed to belong to one other class, and k is hardly ever predicted
+  (`LEAST_PREDICTED`), the networks have probably not learnt k.
 
 A disagreement of label and networks means a wrong label or a wrong prediction. How many there are of each is known up
 to the calibration, whose error moves a part of U from one to the other. The intervals therefore are
@@ -49,6 +56,7 @@ to the calibration, whose error moves a part of U from one to the other. The int
 and for weak networks the interval of the noise rate reaches from 0 to at least the share of disagreements. The
 constants were chosen on the tuning sets of `benchmarks/audit_intervals.py`; the rules for weak networks and rare
 classes also after results of seed 0 on its reported sets, so reported figures are those of other seeds.
+`LEAST_PREDICTED` was chosen with the constants of the anchors.
 
 With many classes, arrays (N, C) and (C, C) would not fit the memory. Beliefs are therefore kept for L candidates of
 each sample, the given label and the classes with the largest beliefs, and T for the pairs of a candidate and a given
@@ -62,8 +70,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
+from s2e.audit.anchors import correct_shares
 from s2e.audit.crowds import annotated_posterior
 from s2e.audit.evidence import Evidence
 from s2e.audit.fixed_points import fixed_point
@@ -95,6 +104,9 @@ FEW_UNKNOWN, LEAST_SKILL_OF_FEW = 0.1, 0.2
 
 SIGNIFICANCE = 1.645
 """Standard errors to either side of an estimate within which the truth lies in 90% of the cases."""
+
+LEAST_PREDICTED = 0.2
+"""Predictions of a class as a share of the labels of that class, below which it may not have been learnt."""
 
 _LEAST_LOSS = float(np.finfo(np.float32).eps)
 """Smallest loss: networks compute in float32, where a probability closer than this to 1 rounds to 1."""
@@ -176,8 +188,8 @@ class LabelAudit:
         transition: (C, C) estimated probability that a sample of class j (row) was given the label k (column); empty,
             (0, 0), with more than `MAX_TRANSITION_CLASSES` classes.
         transition_interval: (2, C, C), lower and upper ends for each entry; empty likewise.
-        doubtful: (C,) bool, classes that the networks probably have not learnt: samples with this label are more often
-            believed to belong to one certain other class. None of these labels is an issue.
+        doubtful: (C,) bool, classes that the networks probably have not learnt: they hardly ever predict them, and
+            believe most samples with this label to belong to one certain other class. None of these labels is an issue.
         temperature: τ; below 1 the networks were underconfident, above 1 overconfident.
         bias: (C,) β; positive for classes that the networks predict too rarely.
         accuracy: estimated share of correct predictions of the networks on inputs they were not trained on; NaN if they
@@ -186,7 +198,7 @@ class LabelAudit:
         skill: from 0 for networks that guess the most frequent class to 1 for networks that are certain.
         message: one line about the reliability of the audit; empty if there is nothing to say.
         classes: (N, L) candidates of each sample; all C classes, in order, with up to `MAX_CLASSES_IN_FULL`.
-        posterior: (N, L) probability that each candidate is the true class.
+        posterior: (N, L) probability that each candidate is the true class, if the networks know the classes.
         log_likelihood: mean over the samples of the logarithm of the probability of the given label, with the priors
             of the parameters. It compares classifiers of the same samples without any label known to be correct.
     """
@@ -217,7 +229,9 @@ def audit(evidence: Evidence) -> LabelAudit:
     """Estimate which labels are wrong."""
     labels, samples = evidence.labels, np.arange(len(evidence.labels))
     candidates = _Candidates.of(evidence)
-    parameters = _most_likely(candidates, evidence.kept)
+    trained_on = bool(evidence.kept.any())
+    correct = None if trained_on else candidates.correct_shares(evidence.classes)
+    parameters = _most_likely(candidates, evidence.kept, correct)
     state = _expectation(candidates, parameters, 1 - evidence.kept)
     posterior, pairs = state.posterior.astype(np.float64, copy=False), candidates.pairs
     if evidence.annotations is not None:  # they replace the given label, which is their consensus
@@ -225,22 +239,25 @@ def audit(evidence: Evidence) -> LabelAudit:
         posterior, _ = annotated_posterior(belief, candidates.classes, evidence.annotations, evidence.classes)
     if evidence.reviewed is not None:
         posterior[evidence.reviewed] = np.arange(posterior.shape[1]) == candidates.given[evidence.reviewed, None]
-    quality = posterior[samples, candidates.given]
-    best = posterior.argmax(axis=1)
-    best = np.where(posterior[samples, best] > quality, best, candidates.given)
-    suggested = candidates.classes[samples, best]
-    others = posterior.copy()
-    others[samples, candidates.given] = -1.0
     joint = pairs.counts(posterior)
     doubtful = pairs.is_confused(joint)  # (C,)
+    if not trained_on:
+        doubtful &= _are_hardly_predicted(candidates.predicted, labels, evidence.classes)
     unknown = 1 - state.belief.max(axis=1).astype(np.float64)  # (N,), its mean is U
     most_frequent = pairs.by_class(state.belief).max() / len(labels)
     skill = float(1 - unknown.mean() / max(1 - most_frequent, _ROUNDING))
-    trained_on = bool(evidence.kept.any())
     weak = skill < (LEAST_SKILL if unknown.mean() > FEW_UNKNOWN else LEAST_SKILL_OF_FEW) and not trained_on
     excluded = doubtful[labels]
-    wrong = (1 - quality) if excluded.all() else (1 - quality)[~excluded]
-    noise_rate, undecided = float(wrong.mean()), float(unknown.mean())
+    stated = _with_doubt(posterior, candidates.given, excluded | weak)
+    quality = stated[samples, candidates.given]
+    best = stated.argmax(axis=1)
+    best = np.where(stated[samples, best] > quality, best, candidates.given)
+    suggested = candidates.classes[samples, best]
+    others = posterior.copy()
+    others[samples, candidates.given] = -1.0
+    wrong = 1 - posterior[samples, candidates.given]
+    noise_rate = float((wrong if excluded.all() else wrong[~excluded]).mean())
+    undecided = float(unknown.mean())
     predicted = candidates.log_belief.argmax(axis=1)
     interval = _interval(noise_rate, len(labels), undecided, float(excluded.mean()))
     if weak:  # all disagreements may be due to wrong labels, or none
@@ -251,9 +268,9 @@ def audit(evidence: Evidence) -> LabelAudit:
         quality=quality,
         suggested=suggested,
         alternative=candidates.classes[samples, others.argmax(axis=1)],
-        confidence=posterior[samples, best],
+        confidence=stated[samples, best],
         threshold=THRESHOLD,
-        issues=(suggested != labels) & ~excluded & (not weak),
+        issues=suggested != labels,
         noise_rate=noise_rate,
         noise_rate_interval=interval,
         transition=pairs.matrix(joint),
@@ -269,6 +286,23 @@ def audit(evidence: Evidence) -> LabelAudit:
         posterior=posterior,
         log_likelihood=state.objective / len(labels),
     )
+
+
+def _with_doubt(posterior: Floats, given: Labels, unsure: NDArray[np.bool_] | np.bool_) -> Floats:
+    """Return the posterior (N, L) where the networks may not know the class: they are wrong with probability 1/2.
+
+    Then the given label is right: its quality is at least 1/2, and no other label is more probable.
+    """
+    half = 0.5 * np.broadcast_to(unsure, given.shape)  # (N,)
+    stated = (1 - half)[:, None] * posterior
+    stated[np.arange(len(given)), given] += half
+    return stated
+
+
+def _are_hardly_predicted(predicted: Labels, labels: Labels, classes: int) -> NDArray[np.bool_]:
+    """Return the classes that are predicted for far fewer samples than have their label, (C,)."""
+    found, given = (np.bincount(of, minlength=classes) for of in (predicted, labels))
+    return np.asarray(found < LEAST_PREDICTED * given)
 
 
 def _interval(estimate: float, samples: int, undecided: float, doubtful: float = 0.0) -> Interval:
@@ -339,6 +373,14 @@ class _Pairs:
         """Return T, (Q,), from expected counts and one correctly labelled pseudo-sample of each class."""
         total = 1 + np.bincount(self.row, joint, self.classes)  # (C,)
         return np.asarray((joint + (self.row == self.column)) / total[self.row])
+
+    def transition_from(self, joint: Floats, correct: Floats) -> Floats:
+        """Return T, (Q,), with the diagonal `correct`, (C,), and the rest in proportion to expected counts."""
+        same = self.row == self.column
+        others = np.where(same, 0.0, joint)
+        total = np.bincount(self.row, others, self.classes)  # (C,)
+        rest = (1 - correct) / np.maximum(total, _ROUNDING)
+        return np.where(same, correct[self.row], rest[self.row] * others)
 
     def matrix(self, joint: Floats) -> Floats:
         """Return T, (C, C); empty if there are too many classes."""
@@ -426,6 +468,18 @@ class _Candidates:
         return np.take_along_axis(self.classes, self.given[:, None], axis=1)[:, 0]
 
     @property
+    def predicted(self) -> Labels:
+        """The classes with the largest beliefs, (N,)."""
+        return np.take_along_axis(self.classes, self.log_belief.argmax(axis=1)[:, None], axis=1)[:, 0]
+
+    def correct_shares(self, classes: int) -> Floats:
+        """Return the shares of correct labels by class, (C,), from samples that no network was trained on."""
+        largest = self.log_belief.max(axis=1)
+        known = (self.log_belief == largest[:, None]).sum(axis=1) == 1
+        certainty = largest - logsumexp(self.log_belief, axis=1)  # logarithm of the largest belief
+        return correct_shares(self.labels, self.predicted, certainty, known, classes)
+
+    @property
     def large(self) -> bool:
         """Whether beliefs are computed in single precision."""
         return self.log_belief.dtype == np.float32
@@ -497,8 +551,8 @@ class _State(NamedTuple):
     objective: float  # that τ, β and T maximise
 
 
-def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
-    """Return the parameters that solve all equations.
+def _most_likely(candidates: _Candidates, kept: Floats, correct: Floats | None) -> _Parameters:
+    """Return the parameters that solve all equations; `correct`, (C,), is the diagonal of T where it is known.
 
     The iteration starts from a share of correct labels, the others drawn as frequently as the labels are given: wrong
     labels of a frequent class would otherwise explain all labels of a rare one.
@@ -509,10 +563,13 @@ def _most_likely(candidates: _Candidates, kept: Floats) -> _Parameters:
     def step(point: Floats) -> tuple[Floats, float]:
         parameters = _unpacked(point, pairs)
         state = _expectation(candidates, parameters, weight)
-        return _packed(_maximisation(candidates, parameters, state)), state.objective
+        return _packed(_maximisation(candidates, parameters, state, correct)), state.objective
 
     frequencies = np.bincount(candidates.labels, minlength=pairs.classes) / len(candidates.labels)
-    start = _CORRECT_AT_START * (pairs.row == pairs.column) + (1 - _CORRECT_AT_START) * frequencies[pairs.column]
+    if correct is None:
+        start = _CORRECT_AT_START * (pairs.row == pairs.column) + (1 - _CORRECT_AT_START) * frequencies[pairs.column]
+    else:
+        start = pairs.transition_from(frequencies[pairs.column], correct)
     found = fixed_point(
         step,
         _packed(_Parameters(0.0, np.zeros(pairs.classes), start)),
@@ -564,7 +621,9 @@ def _expectation(candidates: _Candidates, parameters: _Parameters, weight: Float
     return _State(softmax, belief, posterior, noticed, likelihood + float(prior))
 
 
-def _maximisation(candidates: _Candidates, parameters: _Parameters, state: _State) -> _Parameters:
+def _maximisation(
+    candidates: _Candidates, parameters: _Parameters, state: _State, correct: Floats | None
+) -> _Parameters:
     """Return better parameters: T from expected counts, τ and β by one Newton step each, of bounded length."""
     pairs, logs = candidates.pairs, candidates.log_belief
     softmax, scale = state.softmax, np.exp(parameters.log_scale)
@@ -577,4 +636,5 @@ def _maximisation(candidates: _Candidates, parameters: _Parameters, state: _Stat
     slopes = pairs.by_class(residual) - parameters.bias
     curvatures = pairs.by_class(softmax * (1 - softmax)) + 1
     bias = parameters.bias + _DAMPING * np.clip(slopes / curvatures, -1, 1)
-    return _Parameters(float(np.clip(log_scale, *_LOG_SCALES)), bias - bias.mean(), pairs.transition(joint))
+    transition = pairs.transition(joint) if correct is None else pairs.transition_from(joint, correct)
+    return _Parameters(float(np.clip(log_scale, *_LOG_SCALES)), bias - bias.mean(), transition)

@@ -7,10 +7,14 @@ Notation and shapes:
     g_ij   (N, C)     the pool: g ∝ Π_k p̃_k^(w_k), the weighted geometric mean of calibrated probabilities
 
 The label model (`s2e.audit.label_model`) calibrates the probabilities of a classifier (temperature and bias) and
-estimates the transition matrix. Its log-likelihood of the given labels is a proper score: it is largest, in
-expectation, for the classifier that knows the true classes best, whatever the noise. Each classifier is calibrated by
-itself. The pool then grows greedily: the classifier, also one that is in it already, with which the likelihood of the
-pool is largest gets one more vote, as long as the likelihood increases by more than `LEAST_GAIN`.
+estimates the transition matrix; its diagonal is the share of correct labels among the samples that the classifier is
+surest about. The log-likelihood of the given labels then compares classifiers. With a free diagonal it would prefer
+those that predict the noise instead of the class, where noise depends on the sample.
+
+Each classifier is calibrated by itself. The first vote is that of the classifier with the largest likelihood; if others
+before it in the list have nearly the same, up to `LEAST_EVIDENCE`, that of the first of them. The pool then grows
+greedily: the classifier, also one that is in it already, with which the likelihood of the pool is largest gets one more
+vote, as long as the likelihood increases by more than `LEAST_GAIN`.
 
 The predictions must be those of cross-fitting on the *given* labels. Classifiers trained on cleaned labels cannot be
 compared in this way: the cleaned labels of the other samples depend on the given label of the held-out one, and the
@@ -37,6 +41,9 @@ MOST_VOTES = 6
 LEAST_GAIN = 1e-3
 """Gain in mean log-likelihood that one more vote must bring."""
 
+LEAST_EVIDENCE = 2.0
+"""Difference of log-likelihoods, of all samples together, from which a classifier has more votes than one before it."""
+
 MOST_NUMBERS = 2**17
 """Numbers of an (N, C) array by which pools are compared: every n-th sample of more."""
 
@@ -61,7 +68,8 @@ def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats]) -> Pool:
 
     Args:
         labels: (N,) given labels.
-        probabilities: (N, C) of each of the K classifiers, for samples that it was not trained on.
+        probabilities: (N, C) of each of the K classifiers, for samples that it was not trained on; the one that is
+            preferred where the labels cannot decide comes first.
     """
     calibrated = []
     for each in probabilities:
@@ -78,8 +86,11 @@ def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats]) -> Pool:
         ]
         if max(reached) <= best + LEAST_GAIN:
             break
-        best = max(reached)
-        votes[int(np.argmax(reached))] += 1
+        # Differences of less are chance: the first vote is then that of the classifier that comes first.
+        slack = LEAST_EVIDENCE / logs.shape[1] if not votes.any() else 0.0
+        chosen = int(np.argmax(np.array(reached) >= max(reached) - slack))
+        best = reached[chosen]
+        votes[chosen] += 1
     weights = votes / votes.sum()
     return Pool(weights, geometric_mean(calibrated, weights))
 

@@ -167,7 +167,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             Arrays of N are then those of the samples that have a label.
         columns_: what became of every column of a table, a DataFrame: its name, its kind, how it is encoded, and its
             number of inputs.
-        doubtful_classes_: classes that the networks have probably not learnt; their labels are not audited.
+        doubtful_classes_: classes that the networks have probably not learnt; none of their labels is an issue.
 
     Examples:
         >>> from sklearn.datasets import load_iris
