@@ -21,7 +21,7 @@ from s2e.methods import Need
 EPOCHS = 3
 """Epochs of a measured training; the first, in which libraries choose their kernels, is not timed."""
 
-MIN_SECONDS = 0.2
+MIN_SECONDS = 0.1
 """Duration of the timed epochs from which a measurement is exact enough."""
 
 GROWTH = 4
