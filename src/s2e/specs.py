@@ -194,7 +194,7 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """How a network is trained; epochs and batch size that are None depend on the data (`s2e.workflows.defaults`)."""
+    """How a network is trained; the network "auto", and epochs and batch size that are None, depend on the data."""
 
     HELP_PANEL: ClassVar[str] = "Training"
     UNDECIDED: ClassVar[tuple[None, ...]] = (None,)

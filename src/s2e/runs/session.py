@@ -36,7 +36,13 @@ from s2e.studies import (
 
 Options = TypeVar("Options")
 
-CHOSEN_BY_THE_FIRST_SESSION = {"generation_size": AUTO, "trials": None, "epochs": None, "batch_size": None}
+CHOSEN_BY_THE_FIRST_SESSION = {
+    "network": AUTO,
+    "generation_size": AUTO,
+    "trials": None,
+    "epochs": None,
+    "batch_size": None,
+}
 """Options that the first session may choose, with the value that requests this."""
 
 
