@@ -222,8 +222,8 @@ def test_resuming_with_another_option_names_it(finished: Path, copied: Path, set
 
 
 def test_resuming_with_several_other_options_names_all(copied: Path) -> None:
-    printed = s2e("search", "--resume", "--out", str(copied), "--epochs", "7", "--batch-size", "64").stderr
-    assert "epochs was 2 and is now 7; batch_size was 128 and is now 64" in printed
+    printed = s2e("search", "--resume", "--out", str(copied), "--epochs", "7", "--batch-size", "32").stderr
+    assert "epochs was 2 and is now 7; batch_size was 64 and is now 32" in printed
 
 
 def test_resuming_with_more_trials_equals_a_longer_search(copied: Path, tmp_path: Path) -> None:
