@@ -178,9 +178,9 @@ def test_classifier_accepts_objects() -> None:
     assert np.ptp(classifier.schedule_) == 0
 
 
-def test_networks_by_name_are_chosen_by_the_shape_of_the_data() -> None:
+def test_the_network_is_chosen_by_the_data() -> None:
     trained = s2e.train(TRAIN, [1.0], method="standard", batch_size=32)
-    assert sum(p.numel() for p in trained.networks[0].parameters()) == (6 * 256 + 256) + (256 * 4 + 4)
+    assert sum(p.numel() for p in trained.networks[0].parameters()) == (6 * 64 + 64) + (64 * 4 + 4)
 
 
 # ------------------------------------------------------------------------------------------------------------- status

@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         for row, (values, label) in enumerate(zip(DATA.inputs, DATA.labels, strict=True)):
             writer.writerow([f"row-{row}", *values, DATA.class_names[label]])
     options = train_options(
-        str(folder / "own.csv"), label="kind", id_column="name", epochs=30, learning_rate=1e-3, folds=4
+        str(folder / "own.csv"), label="kind", id_column="name", epochs=60, learning_rate=1e-3, folds=4
     )
     return train(options, RunLocation(folder / "run"))
 

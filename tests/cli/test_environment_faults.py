@@ -172,7 +172,7 @@ def test_a_full_or_read_only_disk_leaves_a_run_to_continue(small_disk: Path, und
     path = small_disk / "run"
     hint = f"; continue with: s2e search --resume --out {path}"
     printed = last_line(start("search", *SHORT_SEARCH, "--out", str(path)))
-    assert printed.startswith("s2e: No space left on device: ")
+    assert "No space left on device" in printed or "disk is full" in printed  # of a file, or of the database
     assert printed.endswith(hint)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     printed = last_line(start("search", "--resume", "--out", str(path)))

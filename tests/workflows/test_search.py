@@ -80,8 +80,10 @@ def test_files_are_the_documented_ones(searched: Run) -> None:
 def test_config_repeats_the_command(searched: Run, data: str) -> None:
     config = searched.read_json(CONFIG)
     assert config["command"] == "search"
-    assert assemble(SearchOptions, config["options"]) == search_options(data)
-    assert config["network"] == "mlp"
+    given = search_options(data)
+    decided = replace(given, training=replace(given.training, network="mlp:widths=64"))
+    assert assemble(SearchOptions, config["options"]) == decided
+    assert config["network"] == "mlp:widths=64"
     splits = splits_of(data)
     assert config["data_fingerprint"] == fingerprint(splits.train, splits.valid)
 
@@ -135,7 +137,7 @@ def test_stored_model_has_the_test_accuracy_of_the_last_epoch(searched: Run, dat
     weights = load_file(searched.path / "model.safetensors")
     accuracies = []
     for which in ("network0.", "network1."):
-        network = reference_network("mlp", test.sample_shape, test.classes)()
+        network = reference_network("mlp:widths=64", test.sample_shape, test.classes)()
         network.load_state_dict({k.removeprefix(which): w for k, w in weights.items() if k.startswith(which)})
         predicted = network(torch.from_numpy(test.inputs)).argmax(dim=1).numpy()
         accuracies.append(np.mean(predicted == test.labels))

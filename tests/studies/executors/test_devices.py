@@ -149,7 +149,7 @@ def test_shares_have_checkpoints_of_their_own(tmp_path: Any) -> None:
     killed = on_cpus(2, checkpoints=written)
 
     def kill(progress: EpochFinished) -> None:
-        if progress.epoch >= 3 and len(list(tmp_path.iterdir())) == 2:  # one share may be ahead of the other
+        if progress.epoch >= 3 and any(tmp_path.iterdir()):  # one share may be ahead of the other
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
