@@ -13,7 +13,15 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from s2e.ensembles import NETWORKS, PooledModels, PosteriorLabels, votes_and_pool
+from s2e.data import LabelledData
+from s2e.ensembles import (
+    NETWORKS,
+    LabelledSamples,
+    PooledModels,
+    PosteriorLabels,
+    cross_fitting,
+    votes_and_pool,
+)
 from s2e.ensembles.pooled_models import MOST_NUMBERS, cross_fitted, models_for
 from s2e.errors import InvalidInput
 from s2e.files.fields import Fields
@@ -30,14 +38,22 @@ def pool(samples: np.ndarray, labels: np.ndarray, weights: dict[str, float]) -> 
     return PooledModels.fit(weights, PosteriorLabels(samples, candidates, one_hot(labels, classes)), classes)
 
 
+def given(data: LabelledData, known: np.ndarray | None = None) -> LabelledSamples:
+    return LabelledSamples(data.inputs, data.labels, np.zeros(len(data), dtype=bool) if known is None else known)
+
+
 def no_vote() -> np.ndarray:
     raise AssertionError("the networks were asked")
+
+
+def parts(folds: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(folds.max() + 1)]
 
 
 def test_a_held_out_sample_does_not_see_its_own_label() -> None:
     samples, labels = np.arange(12.0)[:, None], np.arange(12) % 2
     with ThreadPoolExecutor(2) as threads:
-        found = cross_fitted(KNeighborsClassifier(1), samples, labels, np.arange(12), 2, threads)()
+        found = cross_fitted(KNeighborsClassifier(1), samples, labels, parts(np.arange(12)), 2, threads)()
     assert found is not None  # each is predicted as the nearest other sample
     np.testing.assert_array_equal(found.argmax(axis=1), 1 - labels)
 
@@ -45,7 +61,9 @@ def test_a_held_out_sample_does_not_see_its_own_label() -> None:
 def test_a_fold_that_leaves_one_class_has_no_predictions() -> None:
     labels = np.array([0, 0, 0, 1])
     with ThreadPoolExecutor(2) as threads:
-        assert cross_fitted(LogisticRegression(), np.eye(4), labels, np.array([0, 0, 1, 1]), 2, threads)() is None
+        assert (
+            cross_fitted(LogisticRegression(), np.eye(4), labels, parts(np.array([0, 0, 1, 1])), 2, threads)() is None
+        )
 
 
 def test_the_pool_does_not_depend_on_the_number_of_threads() -> None:
@@ -55,7 +73,7 @@ def test_the_pool_does_not_depend_on_the_number_of_threads() -> None:
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            found.append(votes_and_pool(data.inputs, data.labels, networks, 0))
+            found.append(votes_and_pool(given(data), networks, 0))
     finally:
         torch.set_num_threads(before)
     (votes, probabilities), (other_votes, other) = found
@@ -102,11 +120,11 @@ def test_votes_are_shares_and_the_pool_is_better_than_bad_networks() -> None:
     data = blobs(480)
     assert data.clean_labels is not None
     guess = np.full((len(data), 4), 0.25)
-    votes, predicted = votes_and_pool(data.inputs, data.labels, guess, seed=0)
+    votes, predicted = votes_and_pool(given(data), guess, seed=0)
     assert sum(votes.values()) == pytest.approx(1)
     assert NETWORKS not in votes
     assert (predicted.argmax(axis=1) == data.clean_labels).mean() > 0.9
-    again, same = votes_and_pool(data.inputs, data.labels, guess, seed=0)
+    again, same = votes_and_pool(given(data), guess, seed=0)
     assert again == votes
     np.testing.assert_array_equal(same, predicted)
 
@@ -151,3 +169,38 @@ def test_samples_of_another_width_are_refused() -> None:
     found = pool(data.inputs, data.labels, {"logistic-regression": 1.0})
     with pytest.raises(InvalidInput, match="samples must have 6 numbers, as in training, but got 5"):
         found.probabilities(data.inputs[:, :5], no_vote)
+
+
+def test_a_few_known_labels_decide_which_of_two_classes_is_right() -> None:
+    """Nearly half of the labels of each class are those of the next one; without known labels either may be right."""
+    data = blobs(480)
+    assert data.clean_labels is not None
+    generator = np.random.default_rng(0)
+    flipped = generator.random(len(data)) < 0.48
+    known = np.arange(len(data)) < 24
+    labels = np.where(flipped & ~known, (data.clean_labels + 1) % 4, data.clean_labels)
+    guess = np.full((len(data), 4), 0.25)
+    votes, predicted = votes_and_pool(LabelledSamples(data.inputs, labels, known), guess, seed=0)
+    assert (predicted.argmax(axis=1) == data.clean_labels)[~known].mean() > 0.95
+    assert sum(votes.values()) == pytest.approx(1)
+    assert votes.keys() <= models_for(data.inputs, 4).keys()  # a model fitted to known labels alone has its name
+
+
+def test_models_are_fitted_to_known_labels_alone_too() -> None:
+    data = blobs()
+    known = np.arange(len(data)) < 40
+    labels = np.where(known, data.labels, 0)
+    with cross_fitting(LabelledSamples(data.inputs, labels, known), 4, 0) as predictions:
+        found = predictions()
+    names = list(models_for(data.inputs, 4))
+    assert [name for name, _ in found] == [*names, *names]
+    by_hand = models_for(data.inputs, 4)["logistic-regression"].fit(data.inputs[known], labels[known])
+    np.testing.assert_allclose(found[len(names)][1][~known], by_hand.predict_proba(data.inputs[~known]))
+
+
+def test_known_samples_that_are_not_audited_keep_their_labels() -> None:
+    data = LabelledSamples(np.arange(3.0)[:, None], np.array([0, 1, 2]), np.array([False, False, True]))
+    posterior = np.array([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0]])
+    found = PosteriorLabels.of(data, np.tile(np.arange(3), (2, 1)), posterior)
+    np.testing.assert_array_equal(found.posterior[:2], posterior)
+    assert found.classes[2, found.posterior[2] > 0].tolist() == [2]

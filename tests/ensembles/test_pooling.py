@@ -95,3 +95,29 @@ def test_geometric_mean_of_equals_is_the_same_and_weights_are_exponents() -> Non
     by_hand = rows**0.25 * other**0.75
     expected = by_hand / by_hand.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(geometric_mean([rows, other], np.array([0.25, 0.75])), expected)
+
+
+def test_known_labels_decide_where_given_ones_cannot() -> None:
+    """With half of the labels of every class turned into the next one, given labels fit both classes alike."""
+    true = np.random.default_rng(0).integers(0, CLASSES, SAMPLES)
+    labels = np.where(np.random.default_rng(1).random(SAMPLES) < 0.5, (true + 1) % CLASSES, true)
+    right, wrong = predictions(true, 2.5, 2), predictions((true + 1) % CLASSES, 2.5, 2)
+    known = np.arange(SAMPLES) < 40
+    labels[known] = true[known]
+    assert pool_by_likelihood(labels, [wrong, right], known).weights.tolist() == [0, 1]
+
+
+def test_labels_that_are_all_known_are_as_given_ones() -> None:
+    true, labels = given()
+    several = [predictions(true, 1.2, seed) for seed in (1, 2)]
+    found = pool_by_likelihood(labels, several, np.ones(SAMPLES, dtype=bool))
+    np.testing.assert_array_equal(found.weights, pool_by_likelihood(labels, several).weights)
+
+
+def test_an_estimation_that_starts_from_similar_predictions_ends_at_the_same_result() -> None:
+    true, labels = given()
+    first, second = predictions(true, 1.5, 1), predictions(true, 1.5, 1) ** 0.9
+    found = audit_predictions(labels, second)
+    from_similar = audit_predictions(labels, second, audit_predictions(labels, first))
+    assert from_similar.log_likelihood == pytest.approx(found.log_likelihood, abs=1e-6)
+    np.testing.assert_allclose(from_similar.quality, found.quality, atol=1e-3)

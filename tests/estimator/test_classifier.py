@@ -100,6 +100,26 @@ def test_given_validation_replaces_the_held_out_part(noisy, quick):
     assert quick.validation_ == "noisy"
 
 
+def test_a_few_trusted_samples_decide_which_of_two_classes_is_right(noisy):
+    """Nearly half of the labels of each class are those of the next one."""
+    X, _, _, truth = noisy
+    flipped = np.random.default_rng(0).random(len(X)) < 0.48
+    given = np.where(flipped, (truth + 1) % 3, truth)
+    trusted = S2EClassifier(**QUICK).fit(X, given, X_val=X[:24], y_val=truth[:24])
+    assert trusted.score(*three_blobs(seed=5)) > 0.95
+    assert (trusted.label_quality_[flipped] < 0.5).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", ["sparse", "texts"])
+def test_trusted_samples_are_of_the_kind_of_the_others(noisy, kind):
+    X, given, _, truth = noisy
+    words = np.array(["red", "green", "blue"])[truth]
+    samples = sparse.csr_matrix(np.maximum(X, 0)) if kind == "sparse" else [f"a {word} thing" for word in words]
+    found = S2EClassifier(**QUICK).fit(samples, given, X_val=samples[:30], y_val=truth[:30])
+    assert found.final_name_ != "networks"
+    assert (found.predict(samples) == truth).mean() > 0.9
+
+
 def test_reviewed_labels_replace_those_of_y_and_are_trusted(noisy, tmp_path):
     X, given, wrong, y = noisy
     rows = np.flatnonzero(wrong)[:20]

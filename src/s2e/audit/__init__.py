@@ -1,9 +1,9 @@
 """Which given labels are probably wrong, estimated from the records of a training, and relabelling."""
 
 from s2e.audit.cross_fitting import FOLDS, stratified_folds
-from s2e.audit.evidence import Evidence, records_of
+from s2e.audit.evidence import Evidence, probabilities_out_of_fold, records_of
 from s2e.audit.label_issues import find_label_issues, issues_table, summary_of
-from s2e.audit.label_model import MAX_TRANSITION_CLASSES, WEAK, Interval, LabelAudit, audit
+from s2e.audit.label_model import MAX_TRANSITION_CLASSES, WEAK, Interval, LabelAudit, audit, belief_of
 from s2e.audit.original_samples import (
     MOST_VALUABLE,
     Originals,
@@ -30,12 +30,14 @@ __all__ = [
     "Originals",
     "audit",
     "audit_run",
+    "belief_of",
     "evidence_of",
     "find_label_issues",
     "is_image",
     "issues_table",
     "order_by_doubt",
     "order_by_value",
+    "probabilities_out_of_fold",
     "read_samples",
     "records_of",
     "relabelled_validation",

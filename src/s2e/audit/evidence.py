@@ -76,16 +76,30 @@ def _out_of_fold(
 
     Samples that no member was trained on are divided among the members, so that all predictions are of one kind.
     """
-    samples, more = len(task.train), 0 if unseen is None else len(unseen)
-    found = np.empty((samples + more, task.train.classes), dtype=np.float16)
-    for turn, (member, mask) in enumerate(held_out.items()):
-        state = {name: tensor[trained.rows(member)] for name, tensor in trained.state.items()}
-        own = np.flatnonzero(mask)
-        found[own] = predictions(task, state, task.train.inputs[own])[..., : found.shape[1]].mean(axis=0)
-        if unseen is not None:
-            turns = np.arange(turn, more, len(held_out))
-            found[samples + turns] = predictions(task, state, unseen.inputs[turns])[..., : found.shape[1]].mean(axis=0)
+    samples = len(task.train)
+    found = np.empty((samples + (0 if unseen is None else len(unseen)), task.train.classes), dtype=np.float16)
+    for member, mask in held_out.items():
+        found[: len(mask)][mask] = _of_member(task, trained, member, task.train.inputs[mask])
+    if unseen is not None:
+        found[samples:] = probabilities_out_of_fold(task, trained, list(held_out), unseen)
     return found
+
+
+def probabilities_out_of_fold(
+    task: Task, trained: Trained, members: Sequence[int], unseen: LabelledData
+) -> NDArray[np.float16]:
+    """Return the probabilities of samples that no member was trained on, which are divided among members, (N, C)."""
+    found = np.empty((len(unseen), task.train.classes), dtype=np.float16)
+    for turn, member in enumerate(members):
+        turns = np.arange(turn, len(unseen), len(members))
+        found[turns] = _of_member(task, trained, member, unseen.inputs[turns])
+    return found
+
+
+def _of_member(task: Task, trained: Trained, member: int, inputs: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    """Return the probabilities of samples under a member, the mean over its networks, (N, C)."""
+    state = {name: tensor[trained.rows(member)] for name, tensor in trained.state.items()}
+    return np.asarray(predictions(task, state, inputs)[..., : task.train.classes].mean(axis=0))
 
 
 def _annotations(parts: Sequence[LabelledData]) -> dict[str, NDArray[Any]]:

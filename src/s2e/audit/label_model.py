@@ -126,6 +126,9 @@ MAX_TRANSITION_CLASSES = 2000
 _CORRECT_AT_START = 0.7
 """Share of correct labels from which the iteration starts, in addition to those correct by chance."""
 
+_OTHERS_AT_START = 0.1
+"""Share of labels that are drawn as frequently as they are given, where the iteration starts from a similar T."""
+
 _ITERATIONS = 200
 _TOLERANCE = 1e-5
 """The iteration ends when no parameter changes by more; its statistical error is far larger."""
@@ -225,13 +228,18 @@ class LabelAudit:
     log_likelihood: float
 
 
-def audit(evidence: Evidence) -> LabelAudit:
-    """Estimate which labels are wrong."""
+def audit(evidence: Evidence, similar: LabelAudit | None = None) -> LabelAudit:
+    """Estimate which labels are wrong.
+
+    Args:
+        evidence: labels and predictions.
+        similar: result for similar predictions of the same classes; the estimation starts from its transition matrix.
+    """
     labels, samples = evidence.labels, np.arange(len(evidence.labels))
     candidates = _Candidates.of(evidence)
     trained_on = bool(evidence.kept.any())
     correct = None if trained_on else candidates.correct_shares(evidence.classes)
-    parameters = _most_likely(candidates, evidence.kept, correct)
+    parameters = _most_likely(candidates, evidence.kept, correct, None if similar is None else similar.transition)
     state = _expectation(candidates, parameters, 1 - evidence.kept)
     posterior, pairs = state.posterior.astype(np.float64, copy=False), candidates.pairs
     if evidence.annotations is not None:  # they replace the given label, which is their consensus
@@ -551,11 +559,19 @@ class _State(NamedTuple):
     objective: float  # that τ, β and T maximise
 
 
-def _most_likely(candidates: _Candidates, kept: Floats, correct: Floats | None) -> _Parameters:
-    """Return the parameters that solve all equations; `correct`, (C,), is the diagonal of T where it is known.
+def _most_likely(
+    candidates: _Candidates, kept: Floats, correct: Floats | None, similar: Floats | None = None
+) -> _Parameters:
+    """Return the parameters that solve all equations.
 
     The iteration starts from a share of correct labels, the others drawn as frequently as the labels are given: wrong
     labels of a frequent class would otherwise explain all labels of a rare one.
+
+    Args:
+        candidates: the candidates of all samples.
+        kept: (N,) κ.
+        correct: (C,) diagonal of T, where it is known.
+        similar: (C, C) T of similar predictions, to start from; None or empty for none.
     """
     pairs, weight = candidates.pairs, 1 - kept
     many = not isinstance(pairs, _AllPairs)
@@ -566,7 +582,11 @@ def _most_likely(candidates: _Candidates, kept: Floats, correct: Floats | None) 
         return _packed(_maximisation(candidates, parameters, state, correct)), state.objective
 
     frequencies = np.bincount(candidates.labels, minlength=pairs.classes) / len(candidates.labels)
-    if correct is None:
+    if similar is not None and similar.size:
+        other = frequencies[pairs.column]  # an entry that is nearly zero would stay so for many steps
+        start = (1 - _OTHERS_AT_START) * similar[pairs.row, pairs.column] + _OTHERS_AT_START * other
+        start = start if correct is None else pairs.transition_from(start, correct)
+    elif correct is None:
         start = _CORRECT_AT_START * (pairs.row == pairs.column) + (1 - _CORRECT_AT_START) * frequencies[pairs.column]
     else:
         start = pairs.transition_from(frequencies[pairs.column], correct)
@@ -602,7 +622,7 @@ def _expectation(candidates: _Candidates, parameters: _Parameters, weight: Float
     softmax -= softmax.max(axis=1, keepdims=True)
     np.exp(softmax, out=softmax)
     softmax /= softmax.sum(axis=1, keepdims=True)
-    unnoticed = UNNOTICED_ERRORS * float(1 - softmax.max(axis=1).mean(dtype=np.float64))  # γ
+    unnoticed = _unnoticed(softmax)  # γ
     noticed = softmax * kind(1 - unnoticed)
     belief = noticed + pairs.of_classes((unnoticed / len(softmax) * pairs.by_class(softmax)).astype(kind))
     of_labels = pairs.of_samples(parameters.transition.astype(kind))  # (N, L) T_jy
@@ -619,6 +639,17 @@ def _expectation(candidates: _Candidates, parameters: _Parameters, weight: Float
     correct = parameters.transition[pairs.row == pairs.column]  # of the pseudo-samples
     prior = np.log(correct).sum() - (parameters.log_scale**2 + (parameters.bias**2).sum()) / 2
     return _State(softmax, belief, posterior, noticed, likelihood + float(prior))
+
+
+def _unnoticed(softmax: Values) -> float:
+    """Return γ, from calibrated probabilities (N, L)."""
+    return UNNOTICED_ERRORS * float(1 - softmax.max(axis=1).mean(dtype=np.float64))
+
+
+def belief_of(softmax: Floats) -> Floats:
+    """Return the belief b, (N, C), from calibrated probabilities (N, C)."""
+    unnoticed = _unnoticed(softmax)
+    return np.asarray((1 - unnoticed) * softmax + unnoticed * softmax.mean(axis=0))
 
 
 def _maximisation(

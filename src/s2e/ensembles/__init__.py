@@ -3,7 +3,16 @@
 from s2e.ensembles.distillation import SoftLabels, distilled, soft_trained
 from s2e.ensembles.ensemble import Ensemble, choose_ensemble, single_member
 from s2e.ensembles.kept_members import KEPT, MOST_BYTES, MOST_MEMBERS, KeptMember, KeptMembers
-from s2e.ensembles.pooled_models import NETWORKS, PooledModels, PosteriorLabels, models_for, votes_and_pool
+from s2e.ensembles.pooled_models import (
+    NETWORKS,
+    LabelledSamples,
+    PooledModels,
+    PosteriorLabels,
+    cross_fitting,
+    models_for,
+    votes_and_pool,
+    votes_of,
+)
 from s2e.ensembles.pooling import Pool, audit_predictions, calibrate, geometric_mean, pool_by_likelihood
 from s2e.ensembles.scikit_models import flat, model_samples, probabilities_of, take, weight_parameter
 from s2e.ensembles.selection import bagged_selection, greedy_selection, is_better_beyond_noise
@@ -16,6 +25,7 @@ __all__ = [
     "Ensemble",
     "KeptMember",
     "KeptMembers",
+    "LabelledSamples",
     "Pool",
     "PooledModels",
     "PosteriorLabels",
@@ -24,6 +34,7 @@ __all__ = [
     "bagged_selection",
     "calibrate",
     "choose_ensemble",
+    "cross_fitting",
     "distilled",
     "flat",
     "geometric_mean",
@@ -37,5 +48,6 @@ __all__ = [
     "soft_trained",
     "take",
     "votes_and_pool",
+    "votes_of",
     "weight_parameter",
 ]

@@ -1,7 +1,8 @@
-"""Networks and models of scikit-learn in one classifier, pooled by the likelihood of the given labels.
+"""Networks and models of scikit-learn in one classifier, pooled by the likelihood of the labels.
 
 1. Every model is cross-fitted on the given labels; the networks are by the final training (`s2e.audit.cross_fitting`).
-2. The likelihood of the given labels chooses the votes (`s2e.ensembles.pooling`).
+   Samples whose labels are known to be correct are among those it is fitted to, and it is also fitted to these alone.
+2. The likelihood of the given and the known labels chooses the votes (`s2e.ensembles.pooling`).
 3. The pool's predictions for samples that were held out are what the label audit uses.
 4. The chosen models are fitted to all samples. The posterior of the audit is their label: a row is repeated for each
    probable class, with the probability as its weight. The networks are trained on the same probabilities.
@@ -12,7 +13,7 @@ Letters: N samples, C classes, K models, L candidates for the class of a sample.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -105,6 +106,21 @@ def _of_part(part: str, model: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
+class LabelledSamples:
+    """Samples as models take them, with their labels.
+
+    Attributes:
+        samples: (N, F) dense or sparse, or with text.
+        labels: (N,) given labels.
+        known: (N,) bool, labels that are known to be correct.
+    """
+
+    samples: Any
+    labels: Labels
+    known: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
 class PosteriorLabels:
     """Samples with several possible classes.
 
@@ -117,6 +133,15 @@ class PosteriorLabels:
     samples: Any
     classes: Labels
     posterior: Floats
+
+    @classmethod
+    def of(cls, data: LabelledSamples, classes: Labels, posterior: Floats) -> PosteriorLabels:
+        """Return samples with the posterior of the first n, (n, L), and the labels of the others, which are known."""
+        more = data.labels[len(classes) :, None]
+        certain = np.zeros((len(more), classes.shape[1]))
+        certain[:, 0] = 1.0
+        candidates = np.concatenate([classes, np.broadcast_to(more, certain.shape)])
+        return cls(data.samples, candidates, np.concatenate([posterior, certain]))
 
     def fitted(self, estimator: Any) -> Any:
         """Return an estimator fitted to every probable class of every sample, weighted by its probability."""
@@ -251,43 +276,82 @@ def _check(
         raise ValueError("other probabilities")
 
 
-def votes_and_pool(samples: Any, labels: Labels, networks: Floats, seed: int) -> tuple[dict[str, float], Floats]:
+def votes_and_pool(data: LabelledSamples, networks: Floats, seed: int) -> tuple[dict[str, float], Floats]:
     """Choose the votes of the networks and the models.
 
     Args:
-        samples: (N, F) as the models take them.
-        labels: (N,) given labels.
+        data: all samples with their labels.
         networks: (N, C) predictions of networks that were not trained on the sample.
         seed: determines the folds.
 
     Returns:
         The shares of the votes by name, and the probabilities (N, C) of the pool for held-out samples.
     """
-    folds = stratified_folds(labels, FOLDS, seed)
-    models = models_for(samples, networks.shape[1])
-    with _fitting() as threads:
-        cross_fitting = [
-            cross_fitted(estimator, samples, labels, folds, networks.shape[1], threads) for estimator in models.values()
-        ]
-        of_models = [predictions() for predictions in cross_fitting]
-    predicted = {NETWORKS: networks} | {
-        name: of_model for name, of_model in zip(models, of_models, strict=True) if of_model is not None
-    }
-    pool = pool_by_likelihood(labels, list(predicted.values()))
-    votes = {name: weight for name, weight in zip(predicted, pool.weights.tolist(), strict=True) if weight > 0}
+    with cross_fitting(data, networks.shape[1], seed) as predictions:
+        return votes_of(data, networks, predictions())
+
+
+def votes_of(
+    data: LabelledSamples, networks: Floats, of_models: Sequence[tuple[str, Floats]]
+) -> tuple[dict[str, float], Floats]:
+    """Choose the votes as `votes_and_pool`, by predictions (N, C) of models that were cross-fitted before."""
+    predicted = [(NETWORKS, networks), *of_models]
+    pool = pool_by_likelihood(data.labels, [each for _, each in predicted], data.known)
+    votes: dict[str, float] = {}
+    for (name, _), weight in zip(predicted, pool.weights.tolist(), strict=True):
+        if weight > 0:
+            votes[name] = votes.get(name, 0.0) + weight
     return votes, pool.probabilities
 
 
+@contextmanager
+def cross_fitting(data: LabelledSamples, classes: int, seed: int) -> Iterator[Callable[[], list[tuple[str, Floats]]]]:
+    """Begin to cross-fit the models, in threads.
+
+    A model is fitted to the samples outside of each fold, and again to those of them whose labels are known. The latter
+    is better where known labels are many or given ones very noisy.
+
+    Yields:
+        A function that waits, and returns the predictions (N, C) of each model for held-out samples, with its name.
+    """
+    models, parts = models_for(data.samples, classes), _parts(data, seed)
+    with _fitting() as threads:
+        begun = [
+            (name, cross_fitted(estimator, data.samples, data.labels, own, classes, threads))
+            for own in parts
+            for name, estimator in models.items()
+        ]
+        yield lambda: [(name, found) for name, wait in begun if (found := wait()) is not None]
+
+
+Part = tuple[Labels, Labels]
+"""Indices of the samples to which a model is fitted, and of those that it then predicts."""
+
+
+def _parts(data: LabelledSamples, seed: int) -> list[list[Part]]:
+    """Return the parts of cross-fitting on all labels, and on the known ones if there are some."""
+    known = np.flatnonzero(data.known)
+    found = [_folds_of(np.arange(len(data.labels)), data.labels, seed)]
+    if 1 < len(known) < len(data.labels):
+        found.append([*_folds_of(known, data.labels, seed), (known, np.flatnonzero(~data.known))])
+    return found
+
+
+def _folds_of(samples: Labels, labels: Labels, seed: int) -> list[Part]:
+    """Return the samples outside and inside of each fold of some samples."""
+    folds = stratified_folds(labels[samples], FOLDS, seed)
+    return [(samples[folds != fold], samples[folds == fold]) for fold in range(int(folds.max()) + 1)]
+
+
 def cross_fitted(
-    estimator: Any, samples: Any, labels: Labels, folds: Labels, classes: int, threads: Executor
+    estimator: Any, samples: Any, labels: Labels, parts: Sequence[Part], classes: int, threads: Executor
 ) -> Callable[[], Floats | None]:
-    """Begin to fit an estimator to the samples outside of each fold.
+    """Begin to fit an estimator to the samples of each part.
 
     Returns:
-        A function that waits, and returns the predictions (N, C) for the samples of the folds; None if the samples
-        outside of one have a single class.
+        A function that waits, and returns the predictions (N, C) for the other samples of the parts; None if those of
+        one, to which the estimator is fitted, have a single class.
     """
-    parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(int(folds.max()) + 1)]
     if any(len(np.unique(labels[train])) < 2 for train, _ in parts):
         return lambda: None
 

@@ -3,13 +3,15 @@
 Notation and shapes:
     N samples, C classes, K classifiers
     p_kij  (K, N, C)  probability of class j for sample i, of classifier k not trained on this sample
+    known  (N,)       whether the label of a sample is known to be correct, as in a clean validation part
     w_k    (K,)       weights, which sum to 1
     g_ij   (N, C)     the pool: g ∝ Π_k p̃_k^(w_k), the weighted geometric mean of calibrated probabilities
 
 The label model (`s2e.audit.label_model`) calibrates the probabilities of a classifier (temperature and bias) and
 estimates the transition matrix; its diagonal is the share of correct labels among the samples that the classifier is
-surest about. The log-likelihood of the given labels then compares classifiers. With a free diagonal it would prefer
-those that predict the noise instead of the class, where noise depends on the sample.
+surest about. The log-likelihood of the labels then compares classifiers: ln Σ_j b_ij T_jy of a given label, ln b_iy of
+a known one, where b is the calibrated belief of the label model. With a free diagonal the likelihood would prefer
+classifiers that predict the noise instead of the class, where noise depends on the sample; known labels decide most.
 
 Each classifier is calibrated by itself. The first vote is that of the classifier with the largest likelihood; if others
 before it in the list have nearly the same, up to `LEAST_EVIDENCE`, that of the first of them. The pool then grows
@@ -30,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from s2e.audit import Evidence, LabelAudit, audit
+from s2e.audit import Evidence, LabelAudit, audit, belief_of
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -63,26 +65,28 @@ class Pool:
     probabilities: Floats
 
 
-def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats]) -> Pool:
+def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats], known: NDArray[np.bool_] | None = None) -> Pool:
     """Choose the votes of classifiers.
 
     Args:
         labels: (N,) given labels.
         probabilities: (N, C) of each of the K classifiers, for samples that it was not trained on; the one that is
             preferred where the labels cannot decide comes first.
+        known: (N,) bool, labels that are known to be correct; None for none.
     """
-    calibrated = []
+    is_known = np.zeros(len(labels), dtype=bool) if known is None or known.all() else known
+    calibrated, audits = [], []
     for each in probabilities:
-        found = audit_predictions(labels, each)
-        calibrated.append(calibrate(each, found.temperature, found.bias))
-    step = max(1, calibrated[0].size // MOST_NUMBERS)
-    logs = np.stack([np.log(np.maximum(each[::step], _LEAST_PROBABILITY)) for each in calibrated])  # (K, n, C)
+        audits.append(audit_predictions(labels[~is_known], each[~is_known]))
+        calibrated.append(calibrate(each, audits[-1].temperature, audits[-1].bias))
+    rows = slice(None, None, max(1, calibrated[0].size // MOST_NUMBERS))
+    logs = np.stack([np.log(np.maximum(each[rows], _LEAST_PROBABILITY)) for each in calibrated])  # (K, n, C)
     votes, best = np.zeros(len(calibrated)), -np.inf
     while votes.sum() < MOST_VOTES:
         sums = np.tensordot(votes, logs, axes=1)
         reached = [
-            audit_predictions(labels[::step], softmax((sums + each) / (votes.sum() + 1), axis=1)).log_likelihood
-            for each in logs
+            _log_likelihood(labels[rows], softmax((sums + own) / (votes.sum() + 1), axis=1), is_known[rows], similar)
+            for own, similar in zip(logs, audits, strict=True)
         ]
         if max(reached) <= best + LEAST_GAIN:
             break
@@ -95,10 +99,30 @@ def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats]) -> Pool:
     return Pool(weights, geometric_mean(calibrated, weights))
 
 
-def audit_predictions(labels: Labels, probabilities: Floats) -> LabelAudit:
-    """Audit labels (N,) by the predictions (N, C) of a classifier that was not trained on the samples."""
+def _log_likelihood(labels: Labels, probabilities: Floats, known: NDArray[np.bool_], similar: LabelAudit) -> float:
+    """Return the mean log-likelihood of given and known labels, (N,), under the predictions (N, C) of a pool.
+
+    Args:
+        labels: (N,)
+        probabilities: (N, C)
+        known: (N,) bool
+        similar: audit of a similar classifier, from which the estimation starts.
+    """
+    found = audit_predictions(labels[~known], probabilities[~known], similar)
+    if not known.any():
+        return found.log_likelihood
+    belief = belief_of(calibrate(probabilities[known], found.temperature, found.bias))
+    of_known = float(np.log(belief[np.arange(len(belief)), labels[known]]).sum())
+    return (found.log_likelihood * int((~known).sum()) + of_known) / len(labels)
+
+
+def audit_predictions(labels: Labels, probabilities: Floats, similar: LabelAudit | None = None) -> LabelAudit:
+    """Audit labels (N,) by the predictions (N, C) of a classifier that was not trained on the samples.
+
+    The estimation starts from the result for a `similar` classifier, if there is one.
+    """
     unseen = np.zeros(len(labels)), np.empty((0, len(labels)))
-    return audit(Evidence(labels, probabilities[None], *unseen))
+    return audit(Evidence(labels, probabilities[None], *unseen), similar)
 
 
 def calibrate(probabilities: Floats, temperature: float, bias: Floats) -> Floats:

@@ -30,7 +30,7 @@ from s2e.data.column_values import value_text
 from s2e.data.conversion import TEXT
 from s2e.data.encoders import Encoder, column_uses
 from s2e.data.image_encoding import ImageEncoder
-from s2e.data.model_samples import TextSamples
+from s2e.data.model_samples import ModelSamples
 from s2e.data.reviewed import Decision, hold_out_with_decisions, matched, with_decisions
 from s2e.data.samples import ColumnUse
 from s2e.data.sparse_projection import SparseEncoder
@@ -301,7 +301,7 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             inputs,
             labels.astype(np.int64),
             _names(self.classes_),
-            model_samples=samples if sparse.issparse(samples) else self._text_samples(samples, inputs),
+            model_samples=self._sparse_or_text(samples, inputs),
         )
         if crowd is not None:
             data = replace(data, annotations=crowd.annotations_of(_texts(self.classes_)))
@@ -415,13 +415,15 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             inputs: the same, encoded.
         """
         if isinstance(self.final_estimator, str):
-            text = self._text_samples(samples, inputs)
-            return samples if sparse.issparse(samples) else flat(inputs) if text is None else text
+            own = self._sparse_or_text(samples, inputs)
+            return flat(inputs) if own is None else own
         return X if isinstance(X, pd.DataFrame) else flat(samples)
 
-    def _text_samples(self, samples: Any, inputs: NDArray[Any]) -> TextSamples | None:
-        """Return the rows of a table with free text as models take them; None for other samples."""
-        return self._encoder.model_samples(samples, inputs) if isinstance(self._encoder, TableEncoder) else None
+    def _sparse_or_text(self, samples: Any, inputs: NDArray[Any]) -> ModelSamples | None:
+        """Return checked samples as models take them; None where these take the inputs."""
+        if isinstance(self._encoder, TableEncoder):
+            return self._encoder.model_samples(samples, inputs)
+        return samples if sparse.issparse(samples) else None
 
     def _training(self) -> TrainingSpec:
         return TrainingSpec(
@@ -474,13 +476,15 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             generator = np.random.default_rng(derive(seed, "split"))
             return hold_out_with_decisions(data, decided, share, generator)
         self.validation_ = "clean"
-        inputs = self._inputs(X_val)
+        samples = self._checked(X_val)
+        inputs = self._encoder.encode(samples)
         trusted = checks.labels(self, y_val, len(inputs))
         unknown = np.setdiff1d(trusted, self.classes_)
         if len(unknown):
             raise InvalidInput(f"`y_val` must hold classes that are in `y`, but got others: {unknown[:5].tolist()}.")
         codes = np.searchsorted(self.classes_, trusted).astype(np.int64)
-        return with_decisions(data, decided), LabelledData(inputs, codes, data.class_names)
+        own = self._sparse_or_text(samples, inputs)
+        return with_decisions(data, decided), LabelledData(inputs, codes, data.class_names, model_samples=own)
 
     def _store_audit(self, found: LabelAudit, back: NDArray[np.int64]) -> None:
         """Store the result of the audit, reordered from the records to the samples by their positions `back`."""

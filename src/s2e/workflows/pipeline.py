@@ -21,6 +21,7 @@ from s2e.audit import (
     FOLDS,
     Evidence,
     audit,
+    probabilities_out_of_fold,
     records_of,
     relabelled_validation,
     stratified_folds,
@@ -51,16 +52,18 @@ from s2e.ensembles import (
     NETWORKS,
     Ensemble,
     KeptMembers,
+    LabelledSamples,
     PooledModels,
     PosteriorLabels,
     choose_ensemble,
+    cross_fitting,
     distilled,
     is_better_beyond_noise,
     model_samples,
     models_for,
     single_member,
     soft_trained,
-    votes_and_pool,
+    votes_of,
 )
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.methods import SEARCHABLE, Method, Need, may_hold_out, with_options
@@ -588,14 +591,20 @@ def search_and_train(
     searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=of_samples)
     fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
     may_pool = spec.models and kept is not None and not spec.distil and of_samples is not None
-    samples = _samples_of_models(task.train, noisy) if may_pool else None
+    samples = (
+        _samples_of_models(task.train, task.evaluate[VALIDATION] if noisy is None else noisy, validation)
+        if may_pool
+        else None
+    )
     train = partial(train_final, task, learning_rate=plan.learning_rate, seed=plan.seed, listener=listener)
     finished = train([*baselines, searched, *([] if samples is not None else fixed)], test=test)
     selected, of_fixed = finished[: len(baselines) + 1], finished[len(baselines) + 1 :]
     records = audit_records(selected[-1], noisy)
     models, ensemble = None, None
     if samples is not None:
-        models, ensemble, records = _pooled(task, samples, records, plan)
+        with cross_fitting(samples, task.train.classes, derive(plan.seed, "models")) as predictions:
+            of_models = predictions()
+        models, ensemble, records = _pooled(task, samples, selected[-1], records, of_models, plan)
         if models is None:
             of_fixed = train(fixed, stage="training with fixed schedules")
     valid = task.evaluate[VALIDATION]
@@ -615,18 +624,36 @@ def search_and_train(
     return PipelineResult(found, selected, records, kind, task, ensemble, by, models, stopped)
 
 
-def _samples_of_models(train: LabelledData, noisy: LabelledData | None) -> Any:
-    """Return the samples with noisy labels as models take them; None if no models are fitted to so many."""
-    samples = model_samples(*([train] if noisy is None else [train, noisy]))
-    return samples if models_for(samples, train.classes) else None
+def _samples_of_models(train: LabelledData, valid: LabelledData, validation: str) -> LabelledSamples | None:
+    """Return the training and the validation samples as models take them; None if no models are fitted to so many."""
+    samples = model_samples(train, valid)
+    if not models_for(samples, train.classes):
+        return None
+    reviewed = [np.zeros(len(part), dtype=bool) if part.reviewed is None else part.reviewed for part in (train, valid)]
+    known = [reviewed[0], reviewed[1] | (validation == "clean")]
+    return LabelledSamples(samples, np.concatenate([train.labels, valid.labels]), np.concatenate(known))
 
 
 def _pooled(
-    task: Task, samples: Any, records: dict[str, NDArray[Any]], plan: SearchPlan
+    task: Task,
+    data: LabelledSamples,
+    selected: SelectedRestart,
+    records: dict[str, NDArray[Any]],
+    predictions: Sequence[tuple[str, NDArray[np.float64]]],
+    plan: SearchPlan,
 ) -> tuple[PooledModels | None, Ensemble | None, dict[str, NDArray[Any]]]:
     """Let models vote beside the networks.
 
-    Models are trained on the posterior of the label audit by the pool, and so are the networks if they vote.
+    Models are trained on the posterior of the label audit by the pool, and so are the networks if they vote. Clean
+    validation samples, which are not audited, have their label.
+
+    Args:
+        task: data and network.
+        data: the samples of the records, then clean validation samples.
+        selected: the searched restart.
+        records: its records.
+        predictions: of cross-fitted models for these samples, by name.
+        plan: plan of the search.
 
     Returns:
         The models, None if the networks predict alone; the networks that vote beside them, None if these are not
@@ -634,19 +661,45 @@ def _pooled(
     """
     evidence = Evidence.from_records(records)
     networks = evidence.probabilities.mean(axis=0, dtype=np.float64)  # (N, C)
-    votes, pool = votes_and_pool(samples, evidence.labels, networks, derive(plan.seed, "models"))
+    audited = len(networks)
+    if audited < len(data.labels):
+        members = selected.fold_members if "out_of_fold" in records else (selected.index,)
+        clean = probabilities_out_of_fold(selected.task, selected.trained, members, task.evaluate[VALIDATION])
+        networks = np.concatenate([networks, clean.astype(np.float64)])
+    votes, pool = votes_of(data, networks, predictions)
     if list(votes) == [NETWORKS]:
         return None, None, records
-    records = {**records, "out_of_fold": pool.astype(np.float16)}
+    records = {**records, "out_of_fold": pool[:audited].astype(np.float16)}
     found = audit(Evidence.from_records(records))
-    models = PooledModels.fit(votes, PosteriorLabels(samples, found.classes, found.posterior), evidence.classes)
+    labels = PosteriorLabels.of(data, found.classes, found.posterior)
+    models = PooledModels.fit(votes, labels, evidence.classes)
     ensemble = None
     if NETWORKS in votes:
-        count = len(task.train)  # they come first in the records
-        posterior = np.zeros((count, evidence.classes))
-        np.put_along_axis(posterior, found.classes[:count], found.posterior[:count], axis=1)
+        samples, posterior = _with_posterior(task, labels, audited)
         seed = derive(plan.seed, "posterior")
         ensemble = soft_trained(
-            task, posterior, networks=RETRAINED_NETWORKS, learning_rate=plan.learning_rate, seed=seed
+            replace(task, train=samples),
+            posterior,
+            networks=RETRAINED_NETWORKS,
+            learning_rate=plan.learning_rate,
+            seed=seed,
         )
     return models, ensemble, records
+
+
+def _with_posterior(task: Task, labels: PosteriorLabels, audited: int) -> tuple[LabelledData, NDArray[np.float64]]:
+    """Return the training samples and clean validation samples, and their probabilities of all classes, (n, C).
+
+    Args:
+        task: its training samples come first in the labels, its clean validation samples last.
+        labels: of all samples.
+        audited: number of audited samples.
+    """
+    parts, clean = [task.train], np.arange(audited, len(labels.classes))
+    rows = np.concatenate([np.arange(len(task.train)), clean])
+    if len(clean):
+        parts.append(task.evaluate[VALIDATION])
+    posterior = np.zeros((len(rows), task.train.classes))
+    np.add.at(posterior, (np.arange(len(rows))[:, None], labels.classes[rows]), labels.posterior[rows])
+    inputs, given = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "labels"))
+    return LabelledData(inputs, given, task.train.class_names), posterior
