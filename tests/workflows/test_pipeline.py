@@ -40,6 +40,7 @@ from s2e.workflows.pipeline import (
     plan_for,
     search_and_train,
     train_final,
+    training_on_audited_labels,
 )
 from s2e.workflows.run_files import network_name
 from small_tasks import blobs
@@ -273,3 +274,33 @@ def test_methods_compete_and_the_final_training_has_the_method_that_was_found() 
 
 def points_of(study: optuna.Study, space: Space) -> NDArray[np.float64]:
     return np.array([[trial.params[name] for name in space.names] for trial in study.trials])
+
+
+def predicted_as(classes: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Return records of the training samples, each held out and predicted as a class with a probability of 0.97."""
+    return {"labels": TRAIN.labels, "out_of_fold": np.full((len(TRAIN), 4), 0.01) + 0.96 * np.eye(4)[classes]}
+
+
+def test_networks_are_trained_again_on_the_labels_that_the_audit_suggests() -> None:
+    assert TRAIN_TRUTH is not None
+    training = training_on_audited_labels(a_task(), predicted_as(TRAIN_TRUTH))
+    assert training is not None
+    assert training.labels is not None
+    assert (training.labels == TRAIN_TRUTH).mean() > 0.95
+    assert 0.7 < training.schedule[-1] <= 1.0
+    (selected,) = train_final(replace(a_task(), epochs=3), [training], learning_rate=1e-2, seed=SEED)
+    by_hand = replace(a_task(), train=replace(TRAIN, labels=training.labels, clean_labels=None))
+    (expected,) = train_final(by_hand, [replace(training, labels=None)], learning_rate=1e-2, seed=SEED)
+    for name, tensor in selected.state.items():
+        np.testing.assert_array_equal(tensor, expected.state[name])
+
+
+def test_labels_that_the_audit_leaves_as_they_are_are_not_trained_on_again() -> None:
+    assert training_on_audited_labels(a_task(), predicted_as(TRAIN.labels)) is None
+
+
+def test_networks_that_predict_alone_are_trained_on_audited_labels_too() -> None:
+    task, log = a_task(), Log()
+    alone = ClassifierSpec(models=False)
+    search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1, classifier=alone, listener=log)
+    assert [name for name, _ in log.stages] == ["search", "final training", "training on audited labels"]

@@ -30,6 +30,7 @@ class FinalTraining:
         transition: (C, C), for methods that need one; None to estimate it.
         folds: (N,) the fold, from 0, of each training sample. For each fold one more member is trained, which holds it
             out; it is never selected. None for no such members.
+        labels: (N,) labels to train on; None for the given ones.
     """
 
     name: str
@@ -38,6 +39,7 @@ class FinalTraining:
     restarts: int = 1
     transition: NDArray[np.float64] | None = None
     folds: NDArray[np.int64] | None = None
+    labels: NDArray[np.int64] | None = None
 
     def members(self, learning_rate: float, seed: int) -> list[Member]:
         """Return one member for each restart, then one for each fold.
@@ -49,13 +51,16 @@ class FinalTraining:
                 self.schedule,
                 derive(seed, "restart", restart),
                 learning_rate,
-                method=self.method,
-                transition=self.transition,
+                self.labels,
+                self.method,
+                self.transition,
             )
             for restart in range(self.restarts)
         ]
         of_folds = [
-            Member(self.schedule, derive(seed, "fold", fold), learning_rate, method=self.method, held_out=held_out)
+            Member(
+                self.schedule, derive(seed, "fold", fold), learning_rate, self.labels, self.method, held_out=held_out
+            )
             for fold, held_out in enumerate(self.held_out)
         ]
         return restarts + of_folds

@@ -112,6 +112,9 @@ FIRST_METHOD = "coteaching"
 RETRAINED_NETWORKS = 3
 """Networks that are trained on the posterior of the audit, if the networks vote beside other models."""
 
+RETRAINED_RESTARTS, MOST_WRONG = 2, 0.9
+"""Restarts of the training on audited labels, if the networks predict alone, and its largest assumed noise rate."""
+
 SEARCHED = "S2E"
 """Display name of the training whose schedule was searched."""
 
@@ -500,6 +503,21 @@ def fixed_trainings(method: Method, epochs: int) -> list[FinalTraining]:
     return [FinalTraining("plain", method, schedules.constant(1.0, epochs)), *assumed]
 
 
+def training_on_audited_labels(task: Task, records: Mapping[str, NDArray[Any]]) -> FinalTraining | None:
+    """Return a training on the labels that the audit suggests; None if these are the given ones.
+
+    Its schedule is Co-teaching's for the expected share of suggested labels that are wrong. Whether it helps depends on
+    the noise, so its networks are candidates of the ensemble.
+    """
+    found, count = audit(Evidence.from_records(records)), len(task.train)  # training samples come first in the records
+    labels = found.suggested[:count]
+    if (labels == task.train.labels).all():
+        return None
+    wrong = float(1 - found.confidence[:count].mean())
+    schedule = schedules.coteaching(min(wrong, MOST_WRONG), task.epochs)
+    return FinalTraining("audited labels", task.method, schedule, RETRAINED_RESTARTS, labels=labels)
+
+
 def time_of_search(
     task: Task,
     plan: SearchPlan,
@@ -525,7 +543,10 @@ def time_of_search(
     keep_all, of_samples = schedules.constant(1.0, task.epochs), folds_of(task, folds, plan.seed)
     searched = FinalTraining(SEARCHED, task.method, keep_all, restarts, folds=of_samples)
     fixed = fixed_trainings(task.method, task.epochs) if (classifier or ClassifierSpec()).ensemble > 1 else []
-    trainings = [*baselines, searched, *fixed]
+    retrained = []
+    if fixed and of_samples is not None:  # a population of its own
+        retrained = [FinalTraining("audited labels", task.method, keep_all, RETRAINED_RESTARTS)]
+    trainings = [*baselines, searched, *fixed, *retrained]
     times = population_times(task, plan, relabel=relabel and validation == "noisy", trainings=trainings, test=test)
     return SearchTime(times, task.device, budget=budget, began=began, advice=advice)
 
@@ -607,10 +628,14 @@ def search_and_train(
         models, ensemble, records = _pooled(task, samples, selected[-1], records, of_models, plan)
         if models is None:
             of_fixed = train(fixed, stage="training with fixed schedules")
+    retrained = []
+    if models is None and kept is not None and of_samples is not None:
+        audited = training_on_audited_labels(task, records)
+        retrained = [] if audited is None else train([audited], stage="training on audited labels")
     valid = task.evaluate[VALIDATION]
     by = valid if noisy is None or not relabel else with_both_labels(noisy, valid)
     if ensemble is None:
-        candidates = [state for training in [selected[-1], *of_fixed] for state in training.states]
+        candidates = [state for training in [selected[-1], *of_fixed, *retrained] for state in training.states]
         candidates += [] if kept is None else [member.state for member in kept.members]
         baseline = of_fixed[-1].state if of_fixed and relabel else None
         seed = derive(plan.seed, "ensemble")
