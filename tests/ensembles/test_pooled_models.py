@@ -204,3 +204,21 @@ def test_known_samples_that_are_not_audited_keep_their_labels() -> None:
     found = PosteriorLabels.of(data, np.tile(np.arange(3), (2, 1)), posterior)
     np.testing.assert_array_equal(found.posterior[:2], posterior)
     assert found.classes[2, found.posterior[2] > 0].tolist() == [2]
+
+
+def test_balanced_weights_of_certain_labels_are_those_of_scikit_learn() -> None:
+    data = blobs(240)
+    labels = np.minimum(data.labels, 1)
+    posterior = PosteriorLabels(data.inputs, np.tile(np.arange(2), (len(data), 1)), one_hot(labels, 2), balanced=True)
+    by_hand = LogisticRegression(class_weight="balanced").fit(data.inputs, labels)
+    np.testing.assert_allclose(posterior.fitted(LogisticRegression()).coef_, by_hand.coef_, atol=1e-6)
+
+
+def test_models_with_balanced_weights_are_fitted_with_them_again() -> None:
+    data = blobs(192)
+    candidates, labels = np.tile(np.arange(4), (192, 1)), np.minimum(data.labels, 1)
+    posterior = PosteriorLabels(data.inputs, candidates, one_hot(labels, 4), balanced=True)
+    before = PooledModels.fit({"logistic-regression": 1.0}, posterior, 4)
+    after = PooledModels.from_file(Fields(before.about(), Path("file")), before.arrays(), 4)
+    expected = before.probabilities(data.inputs, no_vote)
+    np.testing.assert_array_equal(after.probabilities(data.inputs, no_vote), expected)

@@ -11,7 +11,7 @@ from s2e.engine.onnx_export import export_onnx
 from s2e.engine.optimizers import Optimizer, StackedOptimizer, optimizer_of
 from s2e.engine.precision import check_precision
 from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
-from s2e.engine.scores import ACCURACY, SCORES, Score, score_of
+from s2e.engine.scores import ACCURACY, BALANCED_ACCURACY, SCORES, Score, score_of
 from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
 from s2e.engine.task import VALIDATION, EpochFinished, Executor, Member, Task, Trained, check_task, modules_of
 from s2e.engine.training import Trainer, train_population
@@ -19,6 +19,7 @@ from s2e.engine.two_stage import stages_needed, train_in_two_stages
 
 __all__ = [
     "ACCURACY",
+    "BALANCED_ACCURACY",
     "LAST_EPOCHS",
     "MAX_SLOWDOWN",
     "SCORES",

@@ -15,6 +15,9 @@ from s2e.errors import unknown_name
 ACCURACY = "accuracy"
 """Name of the score that is measured where no other is chosen."""
 
+BALANCED_ACCURACY = "balanced-accuracy"
+"""Name of the score whose classifiers are trained with equal weights of all classes, where these are weighted."""
+
 Score = Callable[[Tensor, Tensor], Tensor]
 """A function of probabilities (G, N, C) and labels (N,) that returns a score in [0, 1] of each classifier, (G,)."""
 
@@ -63,7 +66,7 @@ def _of_class(scores: Tensor, positive: Tensor) -> Tensor:
 
 SCORES: dict[str, Score] = {
     ACCURACY: accuracy,
-    "balanced-accuracy": balanced_accuracy,
+    BALANCED_ACCURACY: balanced_accuracy,
     "average-precision": average_precision,
 }
 

@@ -128,25 +128,38 @@ class PosteriorLabels:
         samples: (N, F) dense or sparse, or with text.
         classes: (N, L) candidates.
         posterior: (N, L) their probabilities.
+        balanced: whether the weights of all classes are equal in sum.
     """
 
     samples: Any
     classes: Labels
     posterior: Floats
+    balanced: bool = False
 
     @classmethod
-    def of(cls, data: LabelledSamples, classes: Labels, posterior: Floats) -> PosteriorLabels:
+    def of(
+        cls, data: LabelledSamples, classes: Labels, posterior: Floats, *, balanced: bool = False
+    ) -> PosteriorLabels:
         """Return samples with the posterior of the first n, (n, L), and the labels of the others, which are known."""
         more = data.labels[len(classes) :, None]
         certain = np.zeros((len(more), classes.shape[1]))
         certain[:, 0] = 1.0
         candidates = np.concatenate([classes, np.broadcast_to(more, certain.shape)])
-        return cls(data.samples, candidates, np.concatenate([posterior, certain]))
+        return cls(data.samples, candidates, np.concatenate([posterior, certain]), balanced)
+
+    @property
+    def weights(self) -> Floats:
+        """Weight of each candidate, (N, L): its probability, times the weight of its class if these are balanced."""
+        if not self.balanced:
+            return self.posterior
+        totals = np.bincount(self.classes.ravel(), self.posterior.ravel())  # (C,)
+        of_class = totals.sum() / (np.count_nonzero(totals) * np.where(totals > 0, totals, 1.0))
+        return np.asarray(self.posterior * of_class[self.classes])
 
     def fitted(self, estimator: Any) -> Any:
         """Return an estimator fitted to every probable class of every sample, weighted by its probability."""
         rows, candidates = np.nonzero(self.posterior >= LEAST_PROBABILITY)
-        weights = {str(weight_parameter(estimator)): self.posterior[rows, candidates]}
+        weights = {str(weight_parameter(estimator)): self.weights[rows, candidates]}
         return clone(estimator).fit(self.samples[rows], self.classes[rows, candidates], **weights)
 
 
@@ -218,10 +231,10 @@ class PooledModels:
 
     def about(self) -> dict[str, Any]:
         """Return the rest, for a file; `columns` of sparse samples, or of the terms of text."""
-        samples = self.labels.samples
+        samples, rest = self.labels.samples, {"weights": self.weights, "balanced": self.labels.balanced}
         if isinstance(samples, TextSamples):
-            return {"weights": self.weights, "columns": samples.terms.shape[1], "plain": samples.plain}
-        return {"weights": self.weights} | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
+            return {**rest, "columns": samples.terms.shape[1], "plain": samples.plain}
+        return rest | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
 
     @classmethod
     def from_file(cls, about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> PooledModels:
@@ -236,7 +249,8 @@ class PooledModels:
             candidates, posterior = arrays["classes"], arrays["posterior"]
             samples = _samples_from_file(about, arrays, len(candidates))
             _check(weights, candidates, posterior, samples, classes)
-            return cls.fit(weights, PosteriorLabels(samples, candidates, posterior), classes)
+            labels = PosteriorLabels(samples, candidates, posterior, about.flag("balanced", False))
+            return cls.fit(weights, labels, classes)
         except (KeyError, ValueError, TypeError) as problem:
             raise InvalidInput(f"the data of its models are damaged: {first_line(problem)}") from problem
 

@@ -30,6 +30,7 @@ from s2e.audit import (
 from s2e.data import LabelledData, Prepared
 from s2e.engine import (
     ACCURACY,
+    BALANCED_ACCURACY,
     VALIDATION,
     Checkpoints,
     FinalTraining,
@@ -696,7 +697,7 @@ def _pooled(
         return None, None, records
     records = {**records, "out_of_fold": pool[:audited].astype(np.float16)}
     found = audit(Evidence.from_records(records))
-    labels = PosteriorLabels.of(data, found.classes, found.posterior)
+    labels = PosteriorLabels.of(data, found.classes, found.posterior, balanced=task.score == BALANCED_ACCURACY)
     models = PooledModels.fit(votes, labels, evidence.classes)
     ensemble = None
     if NETWORKS in votes:
@@ -713,7 +714,7 @@ def _pooled(
 
 
 def _with_posterior(task: Task, labels: PosteriorLabels, audited: int) -> tuple[LabelledData, NDArray[np.float64]]:
-    """Return the training samples and clean validation samples, and their probabilities of all classes, (n, C).
+    """Return the training samples and clean validation samples, and their weights of all classes, (n, C).
 
     Args:
         task: its training samples come first in the labels, its clean validation samples last.
@@ -725,6 +726,6 @@ def _with_posterior(task: Task, labels: PosteriorLabels, audited: int) -> tuple[
     if len(clean):
         parts.append(task.evaluate[VALIDATION])
     posterior = np.zeros((len(rows), task.train.classes))
-    np.add.at(posterior, (np.arange(len(rows))[:, None], labels.classes[rows]), labels.posterior[rows])
+    np.add.at(posterior, (np.arange(len(rows))[:, None], labels.classes[rows]), labels.weights[rows])
     inputs, given = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "labels"))
     return LabelledData(inputs, given, task.train.class_names), posterior
