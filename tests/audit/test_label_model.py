@@ -12,7 +12,7 @@ import pytest
 
 from s2e.audit.anchors import correct_shares
 from s2e.audit.evidence import Evidence
-from s2e.audit.label_model import NOT_LEARNT, TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
+from s2e.audit.label_model import AMBIGUOUS, NOT_LEARNT, TRAINED_ON, UNNOTICED_ERRORS, WEAK, audit
 
 PAIRS = np.array([[0.9, 0.1, 0, 0], [0, 0.8, 0.2, 0], [0, 0, 0.7, 0.3], [0.4, 0, 0, 0.6]])
 MIXED = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.25, 0.15, 0.6]])
@@ -554,3 +554,19 @@ def test_reviewed_labels_are_correct_and_never_issues():
 def test_no_reviewed_labels_change_nothing():
     given = random_evidence()
     assert_same(audit(given), audit(replace(given, reviewed=np.zeros(len(given.labels), dtype=bool))))
+
+
+@pytest.mark.parametrize(("rate", "says_so"), [(0.3, False), (0.46, True)])
+def test_classes_with_nearly_as_many_labels_of_another_one_are_said_to_be_ambiguous(rate, says_so):
+    pair = (1 - rate) * np.eye(4) + rate * np.roll(np.eye(4), 1, axis=1)
+    evidence, truth = simulated(pair, samples=4_000)
+    assert (audit(evidence).message == AMBIGUOUS) is says_so
+    assert audit(replace(evidence, trusted=30)).message == ""
+    reviewed = np.arange(len(truth)) < 30
+    labels = np.where(reviewed, truth, evidence.labels)
+    assert audit(replace(evidence, labels=labels, reviewed=reviewed)).message == ""
+
+
+def test_a_class_of_few_samples_is_not_ambiguous():
+    evidence, _ = simulated(np.eye(3), samples=600, weights=[1, 1, 0.005])
+    assert audit(evidence).message == ""

@@ -137,6 +137,7 @@ class Evidence:
         annotations: (L, 3) sample, annotator and label of the labels whose consensus the given labels are, where
             several annotators labelled the samples; else None.
         reviewed: (N,) bool, given labels that are known to be correct; None for none.
+        trusted: number of samples, also others than these, by whose known labels the classifiers were chosen.
     """
 
     labels: Labels
@@ -145,6 +146,7 @@ class Evidence:
     loss: Floats
     annotations: Labels | None = None
     reviewed: NDArray[np.bool_] | None = None
+    trusted: int = 0
 
     def __post_init__(self) -> None:
         problems = self._shape_problems() or self._range_problems()
@@ -160,19 +162,21 @@ class Evidence:
                 network was trained on it; `loss`, (S, N) its losses, summed over the networks and the epochs of an
                 interval; `labels`, (N,); `probabilities`, (M, N, C). With `out_of_fold`, (N, C), probabilities of
                 networks not trained on the sample, only these and the labels are used. `annotations`, (L, 3), where
-                several annotators labelled the samples; `reviewed`, (N,), if some labels were.
+                several annotators labelled the samples; `reviewed`, (N,), if some labels were; `trusted`, () if known
+                labels were used.
         """
         labels = np.asarray(records["labels"], dtype=np.int64)
         annotations, reviewed = records.get("annotations"), records.get("reviewed")
+        trusted = int(records.get("trusted", 0))
         if "out_of_fold" in records:
             unseen = np.zeros(len(labels)), np.empty((0, len(labels)))
-            return cls(labels, records["out_of_fold"][None], *unseen, annotations, reviewed)
+            return cls(labels, records["out_of_fold"][None], *unseen, annotations, reviewed, trusted)
         probabilities = records["probabilities"]
         times = len(probabilities) * np.asarray(records["seen"], dtype=np.float64)  # (S, N)
         total = times.sum(axis=0)  # (N,)
         mean = np.divide(records["loss"], times, out=np.full(times.shape, np.nan), where=times > 0)
         share = np.divide(records["kept"], total, out=np.zeros(total.shape), where=total > 0)
-        return cls(labels, probabilities, share, mean, annotations, reviewed)
+        return cls(labels, probabilities, share, mean, annotations, reviewed, trusted)
 
     def without_losses(self) -> Evidence:
         """Return the evidence without the losses, for methods whose losses are not those of the given labels."""

@@ -146,6 +146,7 @@ def _check_records(records: Mapping[str, NDArray[Any]], path: Path) -> None:
             if name in records
         },
         **({"out_of_fold": ("f", records["probabilities"].shape[1:])} if "out_of_fold" in records else {}),
+        **({"trusted": ("i", ())} if "trusted" in records else {}),
         **({"annotations": ("i", (records["annotations"].size // 3, 3))} if "annotations" in records else {}),
     }
     true, classes = records.get("clean_labels"), (records["probabilities"].shape or (0,))[-1]

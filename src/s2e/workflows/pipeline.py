@@ -695,7 +695,8 @@ def _pooled(
     votes, pool = votes_of(data, networks, predictions)
     if list(votes) == [NETWORKS]:
         return None, None, records
-    records = {**records, "out_of_fold": pool[:audited].astype(np.float16)}
+    trusted = np.array(np.count_nonzero(data.known), dtype=np.int64)
+    records = {**records, "out_of_fold": pool[:audited].astype(np.float16), "trusted": trusted}
     found = audit(Evidence.from_records(records))
     labels = PosteriorLabels.of(data, found.classes, found.posterior, balanced=task.score == BALANCED_ACCURACY)
     models = PooledModels.fit(votes, labels, evidence.classes)
