@@ -91,7 +91,7 @@ def test_the_last_row_of_accuracies_is_the_classifier(page_of_all):
     assert "The classifier: " in row
     assert f">{100 * voted['test']:.1f}%<" in row
     assert page.index("S2E</th>") < page.index(row)
-    assert "The last row is the classifier, which <code>s2e predict</code> uses." in page
+    assert "The last row is the classifier, which <code>s2e predict</code> uses; rows above it are" in page
     assert 'class="classifier"' not in page_of(runs.training())
     overview = page_of_all[: page_of_all.index("<nav")]
     assert ">Classifier</th>" in overview
