@@ -18,7 +18,7 @@ import pandas as pd
 from playwright.sync_api import sync_playwright
 
 PICTURE = Path(__file__).parents[1] / "assets" / "report.png"
-WIDTH, HEIGHT = 1200, 886
+WIDTH, HEIGHT = 1200, 916
 MARGIN = 64
 """Empty border of the page, which is cut off on the left and on the right."""
 

@@ -121,3 +121,21 @@ def test_labels_of_one_annotator_or_in_other_spellings_are_refused() -> None:
     assert_refused(refused, "must use the same labels, but no label is used by two of them: 'p' uses 'a', 'b'")
     refused = s2e("search", "own.csv", "--annotators", "p,r", *TINY_SEARCH, "--out", "run")
     assert_refused(refused, "must hold labels of at least two annotators, but got only 'p'")
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_cleaned_table_has_the_consensus_and_suggestions() -> None:
+    searched("wide.csv", "--annotators", ",".join(ANNOTATORS), out="wide")
+    searched("items.csv", "--annotations", "labels.csv", out="long")
+    for run, data in (("wide", "wide.csv"), ("long", "items.csv")):
+        done = s2e("audit", run, "--cleaned", "cleaned.csv")
+        assert done.exit_code == 0, done.stderr
+        found, issues = rows("cleaned.csv"), {row["id"]: row for row in rows(f"{run}/label_issues.csv")}
+        added = ["given_label", "sample_weight", "suggested_label", "suggested_weight"]
+        assert list(found[0]) == [*rows(data)[0], *added]
+        assert len(found) == 240
+        for row in found:
+            issue = issues.get(row["key"], {"given_label": "", "suggested_label": "", "label_quality": "1.0"})
+            assert (row["given_label"], row["suggested_label"]) == (issue["given_label"], issue["suggested_label"])
+            assert float(row["sample_weight"]) == pytest.approx(float(issue["label_quality"]), abs=1e-6)
+        assert found[7]["given_label"] == ""  # no annotator labelled this row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shlex
 from pathlib import Path
 
@@ -46,12 +47,18 @@ def test_next_commands_work_with_the_path_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "new"), [("own.csv", ["--label", "kind"], "NEW.csv"), ("own.npz", [], "NEW.npz")]
+    ("data", "options", "new"),
+    [
+        ("own.csv", ["--label", "kind"], "NEW.csv"),
+        ("own.csv.gz", ["--annotators", "kind,second"], "NEW.csv.gz"),
+        ("own.npz", [], "NEW.npz"),
+    ],
 )
 def test_new_data_are_of_the_kind_of_the_run(data: str, options: list[str], new: str) -> None:
     save()
-    rows = [f"{number},{label}" for number, label in zip(blobs().inputs[:, 0], blobs().labels, strict=True)]
-    Path("own.csv").write_text("\n".join(["size,kind", *rows]))
+    rows = [f"{number},{label},{label}" for number, label in zip(blobs().inputs[:, 0], blobs().labels, strict=True)]
+    Path("own.csv").write_text("\n".join(["size,kind,second", *rows]))
+    Path("own.csv.gz").write_bytes(gzip.compress(Path("own.csv").read_bytes()))
     assert f"s2e predict run {new} " in s2e(*TRAIN, data, *options, "--out", "run").stdout
 
 

@@ -12,7 +12,7 @@ import pytest
 from mutations import written_array
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.files import regular
-from s2e.files.arrays import read_npy, read_npz
+from s2e.files.arrays import npz_content, read_npy, read_npz
 
 GENERATOR = np.random.default_rng(0)
 ARRAYS = {
@@ -158,3 +158,15 @@ def test_an_archive_with_a_comment_is_read(tmp_path: Path) -> None:
         archive.writestr("x.npy", written_array(np.arange(4)))
         archive.comment = b"made by another program"
     np.testing.assert_array_equal(read_npz(tmp_path / "x.npz")["x"], np.arange(4))
+
+
+def test_written_arrays_are_read_again_under_any_name(tmp_path):
+    arrays = {"file": np.arange(3), "a/b": np.array(["x", "yz"]), "self": np.ones((2, 0))}
+    (tmp_path / "a.npz").write_bytes(npz_content(arrays))
+    found = read_npz(tmp_path / "a.npz")
+    assert list(found) == list(arrays)
+    assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+    with np.load(tmp_path / "a.npz") as loaded:
+        assert loaded["a/b"].tolist() == ["x", "yz"]
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        npz_content({"x": np.array([None])})

@@ -84,6 +84,20 @@ def test_an_unfinished_run_has_a_page(tmp_path):
     assert build_report([Run.open(path)]).summaries == ("This run is not finished and has no results yet.",)
 
 
+def test_the_last_row_of_accuracies_is_the_classifier(page_of_all):
+    page = page_of(runs.images())
+    (row,) = re.findall(r'<tr class="classifier">.*?</tr>', page, re.DOTALL)
+    voted = Run.open(runs.images()).read_json("result.json")["classifier"]
+    assert "The classifier: " in row
+    assert f">{100 * voted['test']:.1f}%<" in row
+    assert page.index("S2E</th>") < page.index(row)
+    assert "The last row is the classifier, which <code>s2e predict</code> uses; rows above it are" in page
+    assert 'class="classifier"' not in page_of(runs.training())
+    overview = page_of_all[: page_of_all.index("<nav")]
+    assert ">Classifier</th>" in overview
+    assert f">{100 * voted['test']:.1f}%</td>" in overview
+
+
 def test_a_selection_that_differs_from_the_best_trial_is_explained():
     run = Run.open(runs.images())
     (setting,) = read_numbers(run).settings

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 import report_runs as runs
+from s2e.cli.tables import result_table
 from s2e.errors import UnreadableData
 from s2e.report.run_numbers import read_numbers
 from s2e.runs.directory import Run
@@ -19,12 +23,28 @@ def test_numbers_of_a_search():
     for score, row in zip(setting.scores, result["methods"], strict=True):
         assert score.accuracy == row["test"]["last_10_epochs"]
         assert score.precision == row["label_precision"]
+    assert setting.classifier.accuracy == result["classifier"]["test"]
     for curve in setting.validation:
         np.testing.assert_array_equal(curve.mean, curves[f"{curve.name}/accuracy_valid"])
     rates = {curve.name: curve.mean for curve in setting.keep_rates}
     assert list(rates) == ["Co-teaching", "S2E"]
     np.testing.assert_array_equal(rates["S2E"], run.read_json("schedule.json")["keep_rates"])
     np.testing.assert_array_equal(rates["Co-teaching"], curves["Co-teaching/kept"])
+
+
+def test_the_classifier_is_named_as_on_the_terminal(tmp_path):
+    run = Run.open(runs.copy_of(runs.images, tmp_path))
+    result = run.read_json("result.json")
+    result["classifier"] |= {"votes": {"extra-trees": 0.2, "networks": 0.5, "boosting": 0.3}, "networks": 6}
+    run.write_json("result.json", result)
+    (setting,) = read_numbers(run).settings
+    assert setting.classifier.voters == "6 networks, boosting and extra-trees"
+    text = io.StringIO()
+    Console(file=text, width=200).print(result_table(result))
+    assert f"the classifier: {setting.classifier.voters}" in text.getvalue()
+    del result["classifier"]  # of an earlier version
+    run.write_json("result.json", result)
+    assert read_numbers(run).settings[0].classifier is None
 
 
 def test_numbers_of_a_comparison():

@@ -22,10 +22,23 @@ def test_summary_of_a_search():
     assert issues > 0
     assert summary.startswith(f"{issues} of {labels} labels are probably wrong (")
     standard, coteaching, own = (f"{100 * row['test']['last_10_epochs']:.1f}%" for row in runs.method_rows(run))
+    voted = run.read_json("result.json")["classifier"]
+    assert voted["votes"] == {"networks": 1.0}
+    voters = f"{voted['networks']} networks" if voted["networks"] > 1 else "one network"
     assert summary.endswith(
-        f". The classifier trained with the searched schedule has a test accuracy of {own}, compared with "
+        f". The classifier ({voters}) has a test accuracy of {100 * voted['test']:.1f}%. "
+        f"A single network trained with the searched schedule has {own}, compared with "
         f"{standard} for standard training and {coteaching} for Co-teaching given the noise rate."
     )
+
+
+def test_a_single_training_is_the_classifier():
+    run = Run.open(runs.training())
+    (row,) = runs.method_rows(run)
+    (summary,) = summarise_run(read_numbers(run), None)
+    part = "test" if "test" in row else "valid"
+    assert summary.startswith("The classifier trained by Standard agrees with ")
+    assert f" {100 * row[part]['last_10_epochs']:.1f}% of the validation labels" in summary
 
 
 def test_weak_networks_are_named():
@@ -43,10 +56,15 @@ def test_without_test_data_the_quality_of_the_validation_labels_is_given():
         (found,) = summarise_run(replace(numbers, validation=validation), None)
         return found
 
-    agreement = "The classifier trained with the searched schedule agrees with "
+    (setting,) = numbers.settings
+    voted = setting.classifier
+    own = setting.scores[-1].accuracy
+    agreement = (
+        f"The classifier ({voted.voters}) agrees with {100 * voted.accuracy:.1f}% of the validation labels. "
+        f"A single network trained with the searched schedule agrees with {100 * own:.1f}%, compared with "
+    )
     assert numbers.validation == "relabelled"
     assert summary("relabelled").startswith(agreement)
-    assert "% of the validation labels, compared with " in summary("relabelled")
     assert summary("relabelled").endswith(
         " The validation labels were relabelled before the search and may still be wrong."
     )

@@ -62,6 +62,17 @@ def test_comma_separated_text_has_all_digits_and_nothing_that_a_spreadsheet_exec
     assert plain_text(lines[2].partition(",")[0]) == "=b"
 
 
+def test_text_for_programs_has_no_apostrophes_and_may_have_tabs() -> None:
+    assert encoded_table(TABLE, ".tsv", safe=False).decode().splitlines()[2] == "=b\t2.0\t\t\tFalse\t"
+
+
+def test_parquet_takes_values_of_several_types_as_text() -> None:
+    mixed = pd.DataFrame({"any": [1, "a", None, True], "number": pd.Series([1, 2.5, None, 3], dtype=object)})
+    read = pd.read_parquet(io.BytesIO(encoded_table(mixed, ".parquet")))
+    assert read["any"].fillna("").tolist() == ["1", "a", "", "True"]
+    assert read["number"].dtype == np.float64
+
+
 def test_parquet_and_json_lines_have_the_types() -> None:
     read = pd.read_parquet(io.BytesIO(encoded_table(TABLE, ".parquet")))
     assert read["label"].tolist()[0] == 1

@@ -207,7 +207,8 @@ class LabelAudit:
         bias: (C,) β; positive for classes that the networks predict too rarely.
         accuracy: estimated share of correct predictions of the networks on inputs they were not trained on; NaN if they
             were trained on some of these samples.
-        accuracy_interval: its interval.
+        accuracy_interval: its interval. It is not reliable, and neither is printed: it held the test accuracy in 62 of
+            75 fits (docs/results/own-data).
         skill: from 0 for networks that guess the most frequent class to 1 for networks that are certain.
         message: one line about the reliability of the audit; empty if there is nothing to say.
         classes: (N, L) candidates of each sample; all C classes, in order, with up to `MAX_CLASSES_IN_FULL`.

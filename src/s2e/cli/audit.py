@@ -46,8 +46,8 @@ def audit(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the data with weights and suggested labels: .csv, .tsv, .parquet or .npz; a table with all its "
-            "columns, images and arrays by ID",
+            help="Write the data with weights and suggested labels: a table with all its columns to .csv, .tsv, .jsonl "
+            "or .parquet, arrays to .npz, images by ID to any of these",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -63,7 +63,7 @@ def audit(
         from s2e.cli.tables import audit_tables
         from s2e.runs import encoded_table
         from s2e.workflows.classifier_runs import open_classifier_run
-        from s2e.workflows.cleaned_data import check_cleaned_path, cleaned_data, write_cleaned
+        from s2e.workflows.cleaned_data import check_cleaned_path, write_cleaned
 
         suffix = None if output is None else check_table_output("output", output)
         to_stdout = str(output) == "-"
@@ -80,7 +80,7 @@ def audit(
         if output is not None and suffix is not None:
             write_output("output", output, encoded_table(pd.DataFrame(rows[:top]).round(DECIMALS), suffix))
         if cleaned is not None:
-            write_cleaned(cleaned_data(opened, audited), cleaned)
+            write_cleaned(opened, audited, cleaned)
         if as_json:
             typer.echo(json.dumps({**summary, "run": str(run)}, indent=2))
             return

@@ -47,7 +47,8 @@ def no_commands(run: Run, result: Mapping[str, Any]) -> list[str]:  # noqa: ARG0
 
 def _new_data(run: Run) -> str:
     """Return a name for new samples, of the kind of the data of a run."""
-    options = run.read_json("config.json")["options"]
-    data = Path(str(options.get("data", "")))
-    suffix = data.suffix if options.get("label") else ".npz"
-    return "FOLDER" if data.is_dir() else f"NEW{suffix if data.suffix else '.npz'}"
+    from s2e.data.files import TABLE_SUFFIXES
+
+    data = Path(str(run.read_json("config.json")["options"].get("data", "")))
+    suffix = next((each for each in TABLE_SUFFIXES if data.name.lower().endswith(each)), ".npz")
+    return "FOLDER" if data.is_dir() else f"NEW{suffix}"

@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from s2e.engine import LAST_EPOCHS, VALIDATION
+from s2e.ensembles import NETWORKS
 from s2e.errors import class_title, counted, listed
 from s2e.plots import display_name, noise_title
-from s2e.workflows import HELD_OUT, NOISY_VALIDATION, PART, TEST, best_of_competitors, is_oracle
+from s2e.workflows import HELD_OUT, NOISY_VALIDATION, PART, TEST, best_of_competitors, is_oracle, voters_title
 
 FIGURE_WIDTH = len("97.83 ± 0.06")
 """Width of a column of means; wider numbers with their deviations may take two lines."""
@@ -55,10 +56,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
 
 
 def _classifier_name(row: Mapping[str, Any]) -> str:
-    networks = f"{row['networks']} networks" if row["networks"] > 1 else "one network"
-    votes = row.get("votes", {"networks": 1.0})
-    voting = [networks if name == "networks" else name for name in sorted(votes, key=lambda name: -votes[name])]
-    return f"the classifier: {' and '.join(voting)}"
+    return f"the classifier: {voters_title(row['networks'], row.get('votes', {NETWORKS: 1.0}))}"
 
 
 def comparison_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -205,7 +203,7 @@ def _estimate(values: Mapping[str, Any], name: str) -> str:
 
 def _size_and_speed(row: Mapping[str, Any]) -> str:
     """Describe the size and the speed of a classifier."""
-    size = f"networks of {row['bytes'] / 2**20:.1f} MiB, " if "networks" in row.get("votes", ["networks"]) else ""
+    size = f"networks of {row['bytes'] / 2**20:.1f} MiB, " if NETWORKS in row.get("votes", [NETWORKS]) else ""
     speed = f"{row['microseconds_per_sample']:.0f} µs for each sample on the CPU"
     return f"the classifier: {size}{speed}; rows above it are single networks"
 

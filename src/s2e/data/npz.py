@@ -31,8 +31,25 @@ KEYS = frozenset(
 
 def load_npz(path: Path, encoder: TableEncoder | ImageEncoder | None = None) -> Source:
     """Load the samples of an .npz file; see `source_from_arrays`."""
-    arrays = read_npz(path, lambda found: npz_keys(found, str(path)).values())
-    return source_from_arrays(arrays, path.stem, str(path), encoder)
+    return source_from_arrays(read_arrays(path), path.stem, str(path), encoder)
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz file that hold samples and labels, under the keys that the file uses."""
+    return read_npz(path, lambda found: npz_keys(found, str(path)).values())
+
+
+def training_labels(arrays: Mapping[str, Array], origin: str) -> tuple[str, Array, Array]:
+    """Return the key of the training labels in an .npz file, the labels, (N,), and the label of each class, (C,).
+
+    Labels have the type of those in the file, and are text where those are bytes.
+    """
+    keys = npz_keys(arrays, origin)
+    x, y = keys["x_train"], keys["y_train"]
+    raise_all(_label_problems(arrays[y], y, arrays[x], x), origin)
+    values = _label_values(arrays[y])
+    classes, _ = _known_classes(values, y, arrays.get(keys.get("class_names", "")))
+    return (y, values, classes) if values.dtype.kind == "U" else (y, arrays[y], classes.astype(arrays[y].dtype))
 
 
 def npz_keys(found: Collection[str], origin: str) -> dict[str, str]:

@@ -158,9 +158,10 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         transition_: (C, C) estimated probability that a sample of a class (row) has a label (column); empty, (0, 0),
             with more than 2,000 classes.
         transition_interval_: (2, C, C) ends of the 90% intervals of its entries; empty likewise.
-        estimated_accuracy_: of the networks on correct labels, estimated from predictions for samples that they were
-            not trained on; NaN if unknown.
-        estimated_accuracy_interval_: (2,) ends of its 90% interval.
+        estimated_accuracy_: of the networks, or of networks and models, on correct labels, estimated from predictions
+            for samples that they were not trained on; NaN if unknown. The command line does not print it.
+        estimated_accuracy_interval_: (2,) ends of its 90% interval. It is not reliable: it held the test accuracy in
+            62 of 75 fits (docs/results/own-data).
         audit_message_: says where the audit is not reliable; empty if there is nothing to say.
         annotators_: with labels of several annotators, a DataFrame with a row for each: `annotator`, `labels` (their
             number), `accuracy`, and the bounds of its 95% interval, `accuracy_low` and `accuracy_high`; else None.

@@ -6,12 +6,13 @@ size; it allocates what a header states before it reads; and it accepts a damage
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -81,6 +82,16 @@ def read_npy(path: Path) -> Array:
             raise
         except (OSError, ValueError) as problem:
             raise unreadable(path, f"it is truncated or corrupted ({first_line(problem)})") from problem
+
+
+def npz_content(arrays: Mapping[str, Array]) -> bytes:
+    """Return the content of a compressed .npz file; unlike for `numpy.savez`, "file" is a name like any other."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}{SUFFIX}", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return content.getvalue()
 
 
 def _members(archive: zipfile.ZipFile, opened: BinaryIO) -> dict[str, zipfile.ZipInfo]:

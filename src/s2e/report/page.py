@@ -34,7 +34,7 @@ from s2e.report.figures import (
 )
 from s2e.report.gallery import SORT_KEYS, Gallery, gallery
 from s2e.report.label_numbers import Balance, ClassMatrix, balance, confusion, noise_matrix, reliability
-from s2e.report.run_numbers import RunNumbers, Score, read_numbers
+from s2e.report.run_numbers import ClassifierScore, RunNumbers, Score, read_numbers
 from s2e.report.search_history import SearchHistory
 from s2e.report.summary import summarise_run
 from s2e.runs import Run
@@ -80,6 +80,7 @@ class SettingSection:
     title: str
     noise_rate: float | None
     scores: tuple[Score, ...]
+    classifier: ClassifierScore | None
     accuracy: tuple[Figure, ...]
     selection: tuple[Figure, ...]
     has_keep_rates: bool
@@ -192,6 +193,7 @@ def _run_section(
             title=setting.title,
             noise_rate=setting.noise_rate,
             scores=setting.scores,
+            classifier=setting.classifier,
             accuracy=tuple(accuracy_figures(setting)),
             selection=tuple(selection_figures(setting)),
             has_keep_rates=bool(setting.keep_rates),
@@ -350,6 +352,7 @@ def _render(sections: Sequence[RunSection]) -> str:
     return environment.get_template("page.html.j2").render(
         runs=sections,
         methods=list(methods),
+        classifiers=any(setting.classifier for run in sections for setting in run.settings),
         style=_text("page.css"),
         light=palette(dark=False),
         dark=palette(dark=True),

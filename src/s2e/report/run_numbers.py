@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2e.engine import LAST_EPOCHS
+from s2e.ensembles import NETWORKS
 from s2e.errors import UnreadableData
 from s2e.files.fields import Fields, shown
 from s2e.methods import SEARCHABLE
@@ -24,7 +25,7 @@ from s2e.report.search_history import SearchHistory, search_history
 from s2e.runs import CONFIG, Run, all_options, read_configuration
 from s2e.schedules import parse_schedule
 from s2e.specs import AUTO
-from s2e.workflows import FinishedTrainings, Outcome, bands, keep_rate_curves, summarise
+from s2e.workflows import FinishedTrainings, Outcome, bands, keep_rate_curves, summarise, voters_title
 
 Floats = NDArray[np.float64]
 
@@ -70,6 +71,19 @@ class Score:
         return self.method.partition(":")[0] == SEARCHED
 
 
+@dataclass(frozen=True)
+class ClassifierScore:
+    """The score of the classifier of a run, which `s2e predict` uses.
+
+    Attributes:
+        voters: what votes in it, as text.
+        accuracy: on the split that the run is evaluated on.
+    """
+
+    voters: str
+    accuracy: float | None
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
     """A quantity by epoch.
@@ -102,6 +116,7 @@ class Setting:
         precision: label precision by epoch; empty if the true labels are unknown.
         keep_rates: R(t) of the methods that have one.
         searches: history of each search.
+        classifier: score of the classifier; None where single trainings are the result.
     """
 
     noise: str
@@ -112,6 +127,7 @@ class Setting:
     precision: tuple[Curve, ...]
     keep_rates: tuple[Curve, ...]
     searches: tuple[SearchHistory, ...]
+    classifier: ClassifierScore | None = None
 
     @property
     def title(self) -> str:
@@ -204,6 +220,7 @@ def _trained(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tuple
         precision=_curves(rows, curves, "label_precision"),
         keep_rates=_keep_rates(run, config, rows, curves),
         searches=(_search(run, config, result),) if config["command"] == "search" else (),
+        classifier=_classifier(result.fields("classifier"), evaluated_on) if "classifier" in result else None,
     )
     return (setting,), evaluated_on
 
@@ -244,6 +261,12 @@ def _score(row: Fields, evaluated_on: str) -> Score:
     part, diverged = row.fields(evaluated_on), int(row.flag("diverged"))
     precision = row.share("label_precision")
     return Score(_name(row), _method(row), part.share(LAST), None, part.share("best_epoch"), precision, 1, diverged)
+
+
+def _classifier(row: Fields, evaluated_on: str) -> ClassifierScore:
+    votes = row.fields("votes", {NETWORKS: 1.0})
+    shares = {name: votes.number(name) for name in votes.values} or {NETWORKS: 1.0}
+    return ClassifierScore(voters_title(row.integer("networks"), shares), row.share(evaluated_on))
 
 
 def _curves(rows: Sequence[Fields], arrays: Mapping[str, Floats], quantity: str) -> tuple[Curve, ...]:

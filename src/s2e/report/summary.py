@@ -72,13 +72,17 @@ def _classifier(run: RunNumbers) -> str:
     main = next((score for score in setting.scores if score.searched), setting.scores[-1])
     schedule = " with the given schedule" if setting.keep_rates else ""
     how = "with the searched schedule" if main.searched else f"by {main.name}{schedule}"
+    voting, trained = "", f"The classifier trained {how} {_has(run)} {percent(main.accuracy)}{_of_labels(run)}"
+    if setting.classifier is not None:
+        voters, reached = setting.classifier.voters, percent(setting.classifier.accuracy)
+        voting = f"The classifier ({voters}) {_has(run)} {reached}{_of_labels(run)}. "
+        verb = "agrees with" if _agreement_only(run) else "has"
+        trained = f"A single network trained {how} {verb} {percent(main.accuracy)}"
     if main.diverged:
-        return f"The training {how} diverged."
+        return f"{voting}The training {how} diverged."
     others = [score for score in setting.scores if score is not main]
-    return (
-        f"The classifier trained {how} {_has(run)} {percent(main.accuracy)}{_of_labels(run)}"
-        f"{_compared_with(others, setting)}.{_diverged(others, setting)}{_label_quality(run)}"
-    )
+    compared = f"{_compared_with(others, setting)}.{_diverged(others, setting)}"
+    return f"{voting}{trained}{compared}{_label_quality(run)}"
 
 
 def _comparison(run: RunNumbers, setting: Setting) -> str:

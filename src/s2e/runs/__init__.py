@@ -14,7 +14,7 @@ from s2e.runs.configuration import all_options, read_configuration
 from s2e.runs.csv_files import csv_text, plain_text
 from s2e.runs.directory import CONFIG, Run
 from s2e.runs.session import RunLocation, Session, is_finished, stored_options
-from s2e.runs.table_formats import encoded_table, table_suffix
+from s2e.runs.table_formats import check_pyarrow, encoded_table, table_suffix
 
 __all__ = [
     "CONFIG",
@@ -22,6 +22,7 @@ __all__ = [
     "RunLocation",
     "Session",
     "all_options",
+    "check_pyarrow",
     "csv_text",
     "described",
     "encoded_table",

@@ -1,4 +1,4 @@
-"""Tables of results as files: comma-separated text, JSON lines or parquet, by the ending of the name."""
+"""Tables as files: text with commas or tabs, JSON lines or parquet, by the ending of the name."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from s2e.runs.csv_files import csv_text
 STANDARD_OUTPUT = "-"
 """Stands for standard output, where tables are comma-separated."""
 
-CSV, JSON_LINES, PARQUET = ".csv", ".jsonl", ".parquet"
+CSV, TSV, JSON_LINES, PARQUET = ".csv", ".tsv", ".jsonl", ".parquet"
 SUFFIXES = (CSV, PARQUET, JSON_LINES)
+"""Formats of results."""
 
 
 def table_suffix(option: str, path: Path) -> str:
@@ -35,37 +36,47 @@ def table_suffix(option: str, path: Path) -> str:
             f"got {str(path)!r}."
         )
     if suffix == PARQUET:
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise InvalidInput(
-                f"`{option}` must end with {CSV} or {JSON_LINES} without pyarrow, but got {str(path)!r}; run "
-                f"`pip install 's2e[parquet]'`."
-            ) from None
+        check_pyarrow(option, path)
     return suffix
 
 
-def encoded_table(table: pd.DataFrame, suffix: str) -> bytes:
+def check_pyarrow(option: str, path: Path) -> None:
+    """Refuse a parquet file if pyarrow is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise InvalidInput(
+            f"`{option}` must end with {CSV} or {JSON_LINES} without pyarrow, but got {str(path)!r}; run "
+            f"`pip install 's2e[parquet]'`."
+        ) from None
+
+
+def encoded_table(table: pd.DataFrame, suffix: str, *, safe: bool = True) -> bytes:
     """Return the content of a file with a table.
 
     Args:
-        table: columns with text as names; its index is left out. Missing values are empty in comma-separated text, and
+        table: columns with text as names; its index is left out. Missing values are empty in text with separators, and
             null in the other formats.
-        suffix: one of `SUFFIXES`.
+        suffix: `CSV`, `TSV`, `JSON_LINES` or `PARQUET`.
+        safe: whether cells of text with separators that a spreadsheet would execute begin with an apostrophe.
     """
     if suffix == PARQUET:
         buffer = io.BytesIO()
-        table = table.assign(**{name: _unicode(table[name]) for name in table if table[name].dtype == object})
+        table = table.assign(**{name: _of_one_type(table[name]) for name in table if table[name].dtype == object})
         table.to_parquet(buffer, index=False)
         return buffer.getvalue()
     rows = [dict(zip(table.columns, values, strict=True)) for values in zip(*_columns(table), strict=True)]
-    if suffix == CSV:
-        return csv_text(rows, decimals=None).encode(errors="backslashreplace")  # file names may not be UTF-8
+    if suffix in (CSV, TSV):
+        text = csv_text(rows, decimals=None, separator="\t" if suffix == TSV else ",", safe=safe)
+        return text.encode(errors="backslashreplace")  # file names may not be UTF-8
     return "".join(f"{json.dumps(row, default=str)}\n" for row in rows).encode()
 
 
-def _unicode(column: pd.Series) -> pd.Series:
-    """Return a column with bytes of file names that are not UTF-8 written as \\udcXX."""
+def _of_one_type(column: pd.Series) -> pd.Series:
+    """Return a column as parquet takes it: values of several types as text, bytes of file names as \\udcXX."""
+    types = set(map(type, column[column.notna()]))
+    if len(types) > 1 and not types <= {int, float}:
+        column = column.map(str, na_action="ignore")
     return column.map(
         lambda value: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
     )

@@ -42,6 +42,7 @@ from s2e.workflows.run_files import network_name
 from s2e.workflows.shared_inputs import SharedInputs, load_shared_inputs
 from s2e.workflows.status import Status
 from s2e.workflows.time_budget import ARGUMENTS, SearchTime, population_times
+from s2e.workflows.voting import voters_title
 
 __all__ = [
     "ARGUMENTS",
@@ -89,5 +90,6 @@ __all__ = [
     "sized",
     "summarise",
     "time_of_search",
+    "voters_title",
     "warns_in_python",
 ]

@@ -6,6 +6,7 @@ Letters: N samples, C classes.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from s2e.data import ENCODING, reader_from_json
 from s2e.data.model_samples import ModelSamples
 from s2e.data.table_reader import TableReader
 from s2e.engine import Classifier
-from s2e.ensembles import PooledModels, flat
+from s2e.ensembles import NETWORKS, PooledModels, flat
 from s2e.errors import InvalidInput, UnreadableData
 from s2e.runs import Run, described, read_classifier
 
@@ -51,6 +52,18 @@ class VotingClassifier:
         if self.models is None:
             return vote()
         return self.models.probabilities(flat(inputs) if model_samples is None else model_samples, vote)
+
+
+def voters_title(networks: int, votes: Mapping[str, float]) -> str:
+    """Return what votes in a classifier, that with most votes first, as "6 networks and extra-trees".
+
+    Args:
+        networks: number of networks.
+        votes: share of the votes of each model, by name; `NETWORKS` for the networks.
+    """
+    own = f"{networks} networks" if networks > 1 else "one network"
+    *others, last = [own if name == NETWORKS else name for name in sorted(votes, key=lambda name: -votes[name])]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def write_models(run: Run, models: PooledModels | None) -> None:
