@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,10 @@ from s2e.ensembles import (
     PooledModels,
     PosteriorLabels,
     cross_fitting,
+    pooled_models,
     votes_and_pool,
 )
-from s2e.ensembles.pooled_models import MOST_NUMBERS, cross_fitted, models_for
+from s2e.ensembles.pooled_models import MOST_NUMBERS, models_for
 from s2e.errors import InvalidInput
 from s2e.files.fields import Fields
 from small_tasks import blobs
@@ -46,24 +46,34 @@ def no_vote() -> np.ndarray:
     raise AssertionError("the networks were asked")
 
 
-def parts(folds: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(folds.max() + 1)]
-
-
-def test_a_held_out_sample_does_not_see_its_own_label() -> None:
-    samples, labels = np.arange(12.0)[:, None], np.arange(12) % 2
-    with ThreadPoolExecutor(2) as threads:
-        found = cross_fitted(KNeighborsClassifier(1), samples, labels, parts(np.arange(12)), 2, threads)()
-    assert found is not None  # each is predicted as the nearest other sample
-    np.testing.assert_array_equal(found.argmax(axis=1), 1 - labels)
+def test_a_held_out_sample_does_not_see_its_own_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooled_models, "models_for", lambda *_: {"nearest": KNeighborsClassifier(1)})
+    samples, labels = np.repeat(np.arange(12.0), 2)[:, None], np.arange(24) % 2
+    data = LabelledSamples(samples, labels, np.zeros(24, dtype=bool))
+    monkeypatch.setattr(pooled_models, "FOLDS", 24)
+    with cross_fitting(data, 2, 0) as predictions:
+        ((name, found),) = predictions()
+    assert name == "nearest"
+    pairs = pooled_models.stratified_folds(labels, 24, 0).reshape(12, 2)
+    apart = np.repeat(pairs[:, 0] != pairs[:, 1], 2)
+    assert apart.any()
+    np.testing.assert_array_equal(found.argmax(axis=1)[apart], 1 - labels[apart])  # that of the other sample there
 
 
 def test_a_fold_that_leaves_one_class_has_no_predictions() -> None:
-    labels = np.array([0, 0, 0, 1])
-    with ThreadPoolExecutor(2) as threads:
-        assert (
-            cross_fitted(LogisticRegression(), np.eye(4), labels, parts(np.array([0, 0, 1, 1])), 2, threads)() is None
-        )
+    data = LabelledSamples(np.eye(4), np.array([0, 0, 0, 1]), np.zeros(4, dtype=bool))
+    with cross_fitting(data, 2, 0) as predictions:
+        assert predictions() == []
+
+
+def test_predictions_are_the_same_if_they_are_made_ahead() -> None:
+    data, found = blobs(), []
+    for ahead in (False, True):
+        with cross_fitting(given(data), 4, 0, ahead=ahead) as predictions:
+            found.append(predictions())
+    for (name, one), (other_name, other) in zip(*found, strict=True):
+        assert name == other_name
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_pool_does_not_depend_on_the_number_of_threads() -> None:

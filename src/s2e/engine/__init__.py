@@ -14,7 +14,7 @@ from s2e.engine.restarts import FinalTraining, SelectedRestart, train_restarts
 from s2e.engine.scores import ACCURACY, BALANCED_ACCURACY, SCORES, Score, score_of
 from s2e.engine.step_timing import MAX_SLOWDOWN, step_seconds
 from s2e.engine.task import VALIDATION, EpochFinished, Executor, Member, Task, Trained, check_task, modules_of
-from s2e.engine.training import Trainer, train_population
+from s2e.engine.training import Trainer, leaves_threads_idle, train_population
 from s2e.engine.two_stage import stages_needed, train_in_two_stages
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "check_task",
     "epoch_seconds",
     "export_onnx",
+    "leaves_threads_idle",
     "modules_of",
     "optimizer_of",
     "parts_of",

@@ -194,6 +194,13 @@ class Trainer:
         return small_network_flops(self.task, probe_batch(self.task))
 
 
+def leaves_threads_idle(task: Task) -> bool:
+    """Return whether training leaves threads of PyTorch idle: on a GPU, and where one thread computes an operation."""
+    if torch.get_num_threads() == 1 or task.executor is not None:
+        return False
+    return task.device.type != "cpu" or Trainer(task).small_network is not None
+
+
 def engine_steps(task: Task, members: Sequence[Member]) -> Callable[[int], None]:
     """Return a function that trains a population on a number of batches, for measuring the time of steps.
 

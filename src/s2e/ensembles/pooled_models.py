@@ -12,9 +12,10 @@ Letters: N samples, C classes, K models, L candidates for the class of a sample.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -43,6 +44,9 @@ NETWORKS = "networks"
 
 MOST_NUMBERS = 20_000_000
 """Samples times inputs, and samples times classes, up to which models are fitted; networks predict alone with more."""
+
+MOST_NUMBERS_AHEAD = 20_000_000
+"""Samples times inputs times classes up to which models are fitted beside the training of the networks."""
 
 MOST_SAMPLES_OF_KERNELS = 5_000
 """Samples up to which a support vector machine is one of the models."""
@@ -319,23 +323,42 @@ def votes_of(
 
 
 @contextmanager
-def cross_fitting(data: LabelledSamples, classes: int, seed: int) -> Iterator[Callable[[], list[tuple[str, Floats]]]]:
-    """Begin to cross-fit the models, in threads.
+def cross_fitting(
+    data: LabelledSamples, classes: int, seed: int, *, ahead: bool = False
+) -> Iterator[Callable[[], list[tuple[str, Floats]]]]:
+    """Cross-fit the models, in threads.
 
     A model is fitted to the samples outside of each fold, and again to those of them whose labels are known. The latter
     is better where known labels are many or given ones very noisy.
 
+    Args:
+        data: all samples with their labels.
+        classes: C.
+        seed: determines the folds.
+        ahead: begin at once, and leave one thread to the caller; not with samples whose models take long, since a fit
+            cannot be interrupted.
+
     Yields:
         A function that waits, and returns the predictions (N, C) of each model for held-out samples, with its name.
     """
-    models, parts = models_for(data.samples, classes), _parts(data, seed)
-    with _fitting() as threads:
-        begun = [
-            (name, cross_fitted(estimator, data.samples, data.labels, own, classes, threads))
-            for own in parts
-            for name, estimator in models.items()
-        ]
-        yield lambda: [(name, found) for name, wait in begun if (found := wait()) is not None]
+    ahead &= math.prod(data.samples.shape) * classes <= MOST_NUMBERS_AHEAD
+    fits = [
+        _CrossFit(name, estimator, data, own, classes)
+        for own in _parts(data, seed)
+        for name, estimator in models_for(data.samples, classes).items()
+    ]
+    with _fitting(torch.get_num_threads() - ahead) as threads:
+        if ahead:
+            for fit in fits:
+                fit.begin(threads)
+
+        def predictions() -> list[tuple[str, Floats]]:
+            for fit in fits if not ahead else []:
+                fit.begin(threads)
+            found = [(fit.name, fit.predictions(helping=ahead)) for fit in reversed(fits)]
+            return [(name, predicted) for name, predicted in reversed(found) if predicted is not None]
+
+        yield predictions
 
 
 Part = tuple[Labels, Labels]
@@ -357,44 +380,57 @@ def _folds_of(samples: Labels, labels: Labels, seed: int) -> list[Part]:
     return [(samples[folds != fold], samples[folds == fold]) for fold in range(int(folds.max()) + 1)]
 
 
-def cross_fitted(
-    estimator: Any, samples: Any, labels: Labels, parts: Sequence[Part], classes: int, threads: Executor
-) -> Callable[[], Floats | None]:
-    """Begin to fit an estimator to the samples of each part.
+class _CrossFit:
+    """The fits of one model to the samples of each part.
 
-    Returns:
-        A function that waits, and returns the predictions (N, C) for the other samples of the parts; None if those of
-        one, to which the estimator is fitted, have a single class.
+    Args:
+        name: name of the model.
+        estimator: the model.
+        data: all samples with their labels.
+        parts: the samples of each fit, and those that it predicts.
+        classes: C.
     """
-    if any(len(np.unique(labels[train])) < 2 for train, _ in parts):
-        return lambda: None
 
-    def predictions_for(train: Labels, held: Labels) -> Floats:
-        fitted = clone(estimator).fit(samples[train], labels[train])
-        return probabilities_of(fitted, samples[held], classes)
+    def __init__(self, name: str, estimator: Any, data: LabelledSamples, parts: Sequence[Part], classes: int) -> None:
+        self.name = name
+        self._estimator, self._data, self._parts, self._classes = estimator, data, parts, classes
+        self._begun: list[Future[Floats]] = []
 
-    begun = [threads.submit(predictions_for, *part) for part in parts]
+    def begin(self, threads: Executor) -> None:
+        """Begin all fits, unless the samples of one have a single class."""
+        if all(len(np.unique(self._data.labels[train])) > 1 for train, _ in self._parts):
+            self._begun = [threads.submit(self._predictions_for, part) for part in self._parts]
 
-    def predictions() -> Floats:
-        predicted = np.empty((len(labels), classes))
-        for (_, held), part in zip(parts, begun, strict=True):
-            predicted[held] = part.result()
+    def predictions(self, *, helping: bool) -> Floats | None:
+        """Wait, and return the predictions (N, C) for the other samples of the parts; None if nothing was begun.
+
+        With `helping`, the calling thread makes the fits that no other one has begun.
+        """
+        if not self._begun:
+            return None
+        predicted = np.empty((len(self._data.labels), self._classes))
+        with threadpool_limits(1, "openmp"):
+            for part, begun in reversed(list(zip(self._parts, self._begun, strict=True))):
+                predicted[part[1]] = self._predictions_for(part) if helping and begun.cancel() else begun.result()
         return predicted
 
-    return predictions
+    def _predictions_for(self, part: Part) -> Floats:
+        train, held = part
+        fitted = clone(self._estimator).fit(self._data.samples[train], self._data.labels[train])
+        return probabilities_of(fitted, self._data.samples[held], self._classes)
 
 
 @contextmanager
-def _fitting() -> Iterator[Executor]:
-    """Fit models in the threads of PyTorch, each in one thread, and without some warnings.
+def _fitting(count: int | None = None) -> Iterator[Executor]:
+    """Fit models in some threads, by default as many as PyTorch has, each model in one, and without some warnings.
 
     A model that is fitted in several threads takes many times longer beside another busy process. Whether a model has
     converged does not matter: its likelihood is what counts.
     """
     with (
-        threadpool_limits(1),
+        threadpool_limits(1, "blas"),
         warnings.catch_warnings(),
-        ThreadPoolExecutor(torch.get_num_threads(), initializer=_use_one_thread) as threads,
+        ThreadPoolExecutor(count or torch.get_num_threads(), initializer=_use_one_thread) as threads,
     ):
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "The number of unique classes is greater")

@@ -6,7 +6,8 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -43,6 +44,7 @@ from s2e.engine import (
     check_plan,
     check_precision,
     check_task,
+    leaves_threads_idle,
     optimizer_of,
     plan_of,
     score_of,
@@ -595,37 +597,35 @@ def search_and_train(
     kept = KeptMembers(run) if spec.ensemble > 1 else None
     if kept is not None and kept.members:
         kept.check(task.network)
-    found, task, stopped = find_schedule_in_time(
-        task,
-        Search(plan, study),
-        search_time,
-        relabel=relabel,
-        run=run,
-        listener=listener,
-        stage=stage,
-        kept=kept,
-        stop_early=stop_early,
-    )
-    if run is not None:
-        write_early(run, schedule_content(found))
-    task = replace(task, method=found.method or task.method)
-    of_samples = folds_of(task, folds, plan.seed)
-    searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=of_samples)
-    fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
-    may_pool = spec.models and kept is not None and not spec.distil and of_samples is not None
-    samples = (
-        _samples_of_models(task.train, task.evaluate[VALIDATION] if noisy is None else noisy, validation)
-        if may_pool
-        else None
-    )
-    train = partial(train_final, task, learning_rate=plan.learning_rate, seed=plan.seed, listener=listener)
-    finished = train([*baselines, searched, *([] if samples is not None else fixed)], test=test)
-    selected, of_fixed = finished[: len(baselines) + 1], finished[len(baselines) + 1 :]
-    records = audit_records(selected[-1], noisy)
+    samples = None
+    if spec.models and kept is not None and not spec.distil and folds_of(task, folds, plan.seed) is not None:
+        samples = _samples_of_models(task.train, task.evaluate[VALIDATION], validation)
+    with _cross_fitting(task, samples, plan) as predictions:
+        found, task, stopped = find_schedule_in_time(
+            task,
+            Search(plan, study),
+            search_time,
+            relabel=relabel,
+            run=run,
+            listener=listener,
+            stage=stage,
+            kept=kept,
+            stop_early=stop_early,
+        )
+        if run is not None:
+            write_early(run, schedule_content(found))
+        task = replace(task, method=found.method or task.method)
+        of_samples = folds_of(task, folds, plan.seed)
+        searched = FinalTraining(SEARCHED, task.method, found.schedule, restarts, folds=of_samples)
+        fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
+        samples = None if of_samples is None else samples
+        train = partial(train_final, task, learning_rate=plan.learning_rate, seed=plan.seed, listener=listener)
+        finished = train([*baselines, searched, *([] if samples is not None else fixed)], test=test)
+        selected, of_fixed = finished[: len(baselines) + 1], finished[len(baselines) + 1 :]
+        records = audit_records(selected[-1], noisy)
+        of_models = predictions() if samples is not None else []
     models, ensemble = None, None
     if samples is not None:
-        with cross_fitting(samples, task.train.classes, derive(plan.seed, "models")) as predictions:
-            of_models = predictions()
         models, ensemble, records = _pooled(task, samples, selected[-1], records, of_models, plan)
         if models is None:
             of_fixed = train(fixed, stage="training with fixed schedules")
@@ -658,6 +658,19 @@ def _samples_of_models(train: LabelledData, valid: LabelledData, validation: str
     reviewed = [np.zeros(len(part), dtype=bool) if part.reviewed is None else part.reviewed for part in (train, valid)]
     known = [reviewed[0], reviewed[1] | (validation == "clean")]
     return LabelledSamples(samples, np.concatenate([train.labels, valid.labels]), np.concatenate(known))
+
+
+@contextmanager
+def _cross_fitting(
+    task: Task, samples: LabelledSamples | None, plan: SearchPlan
+) -> Iterator[Callable[[], list[tuple[str, NDArray[np.float64]]]]]:
+    """Cross-fit the models of the pool, beside the networks if these leave threads idle; see `cross_fitting`."""
+    if samples is None:
+        yield list
+        return
+    seed, ahead = derive(plan.seed, "models"), leaves_threads_idle(task)
+    with cross_fitting(samples, task.train.classes, seed, ahead=ahead) as predictions:
+        yield predictions
 
 
 def _pooled(
