@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import s2e
@@ -117,6 +118,62 @@ def test_estimator(name: str) -> None:
         return
     probabilities = classifier.fit(inputs, labels).predict_proba(inputs)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+
+
+# The functions of Python
+
+
+class Pairs(torch.utils.data.Dataset[Any]):
+    """A dataset of samples and labels."""
+
+    def __init__(self, inputs: Any, labels: Any) -> None:
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.inputs[index], self.labels[index]
+
+
+X, Y = samples()
+HUGE = with_column(X.copy(), 0, 1e300)
+NUMBERS = np.arange(float(N))
+REFUSED: dict[str, tuple[Any, str]] = {
+    "one number for each sample": ((NUMBERS, Y), r"got shape \(40,\); .*reshape them to \(40, 1\)"),
+    "pixels without an axis": ((NUMBERS.astype(np.uint8), Y), r"reshape them to \(40, 1\)"),
+    "tensor of numbers": ((torch.arange(N), torch.tensor(Y)), r"reshape them to \(40, 1\)"),
+    "list of numbers": ((NUMBERS.tolist(), Y.tolist()), r"reshape them to \(40, 1\)"),
+    "dataset of numbers": (Pairs(NUMBERS, Y), r"reshape them to \(40, 1\)"),
+    "tensor dataset of numbers": (
+        torch.utils.data.TensorDataset(torch.arange(N), torch.tensor(Y)),
+        r"reshape them to \(40, 1\)",
+    ),
+    "labelled numbers": (s2e.LabelledData(NUMBERS.astype(np.float32), Y, ("a", "b")), r"reshape them to \(40, 1\)"),
+    "beyond float32": ((HUGE, Y), "`inputs` must be finite, but 40 of 40"),
+    "tensor beyond float32": ((torch.tensor(HUGE), torch.tensor(Y)), "`inputs` must be finite, but 40 of 40"),
+    "dataset beyond float32": (Pairs(HUGE, Y), "`inputs` must be finite, but 40 of 40"),
+    "missing value": ((with_column(X.copy(), 1, np.nan), Y), "`inputs` must be finite"),
+    "labels of -1": ((X, 0 * Y - 1), r"`labels` must be integers in 0\.\.999999, but got -1; number the classes"),
+    "one label of -1": ((X, np.r_[-1, Y[1:]]), "but got -1; number the classes"),
+    "label of a dataset of -1": (Pairs(X, 0 * Y - 1), "the label of sample 0 of `data` must .*, but got -1; number"),
+    "label beyond int64": ((X, np.full(N, 2**63, np.uint64)), "but got 9223372036854775808; number"),
+    "labels that are IDs": ((X, np.r_[2**40, Y[1:]]), "but got 1099511627776; number the classes"),
+    "label of a dataset beyond int64": (Pairs(X, [2**70] * N), "of sample 0 of `data` must .*, but got one of more"),
+    "one class": ((X, 0 * Y), "at least two classes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_functions_of_python_refuse_in_one_line(name: str) -> None:
+    data, problem = REFUSED[name]
+    doors = [lambda: s2e.train(data, [1.0]), lambda: s2e.search(data, (X, Y))]
+    if name != "one class":  # of which validation data may be
+        doors.append(lambda: s2e.search((X, Y), data))
+    for door in doors:
+        with pytest.raises(ValueError, match=problem) as refused:
+            door()
+        assert "\n" not in str(refused.value)
 
 
 # A learning rate that lets every training diverge

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
+import shlex
+import socket
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,10 @@ import pytest
 
 from command_line import TINY_SEARCH, s2e, save
 from populations import replace_search_trainer
-from postgresql import PASSWORD, Server
+from postgresql import PASSWORD, USER, Server
+from s2e import load
 from s2e.engine.training import train_population
+from s2e.errors import InvalidInput
 from s2e.runs.directory import CONFIG, Run
 from s2e.studies import read_trials
 from small_tasks import blobs
@@ -139,6 +145,51 @@ def test_report_writes_nothing_to_a_foreign_database(work: Path, tables: str) ->
     assert {entry.name for entry in work.iterdir()} == {"own.npz", "run", "songs?.db"}
 
 
+@contextmanager
+def listening() -> Iterator[socket.socket]:
+    """Return a server that has not accepted a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://user:***@127.0.0.1:{port}/db", "postgresql:///db?host=127.0.0.1&port={port}"]
+)
+def test_server_that_only_a_run_names_is_not_connected_to(
+    work: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+    assert s2e("search", save(), *QUICK, "--trials", "2", "--out", "run").exit_code == 0
+    with listening() as server:
+        forged = url.format(port=server.getsockname()[1])
+        Run("run").write_json(CONFIG, {**Run("run").read_json(CONFIG), "storage": forged})
+        done = s2e("report", "run")
+        assert done.exit_code == 0, done.stderr
+        page = html.unescape((work / "run" / "report.html").read_text())
+        command = shlex.join(["s2e", "report", "run", "--storage", forged])
+        assert f"The study is at {forged}. A report connects to no server by itself; to show it: {command}" in page
+        assert "Validation accuracy by epoch" in page
+        other = s2e("report", "run", "--storage", "postgresql://user:word@elsewhere/db")
+        assert other.exit_code == 2
+        assert one_line(other.stderr) == (
+            f"s2e: `storage` must be the storage of the study of a run, {forged}, but got "
+            "postgresql://user:***@elsewhere/db."
+        )
+        for given in (None, "postgresql://elsewhere/db"):
+            with pytest.raises(InvalidInput, match=r"`storage` must be given to `s2e.load` for a study on a server"):
+                load("run", storage=given).study  # noqa: B018
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_storage_for_a_report_of_runs_with_their_own_databases_is_refused(work: Path) -> None:
+    assert s2e("search", save(), *QUICK, "--trials", "2", "--out", "run").exit_code == 0
+    refused = s2e("report", "run", "--storage", "postgresql://user@host/db")
+    assert refused.exit_code == 2
+    assert "the studies are inside the runs; leave it out" in one_line(refused.stderr)
+
+
 def test_locked_database_is_one_line_with_the_way_to_continue(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = f"sqlite:///{work}/study.db?timeout=0.1"
     locks: list[sqlite3.Connection] = []
@@ -200,9 +251,13 @@ def test_password_is_not_stored_and_comes_from_the_environment(
     last = s2e(*resume, "6")
     assert last.exit_code == 0, last.stderr
     assert len(read_trials(url, "run")) == 6
-    reported = s2e("report", "run")
+    named = f"postgresql://{USER}:***@127.0.0.1:{server.port}/secrets"  # as the report without it shows
+    reported = s2e("report", "run", "--storage", named)
     assert reported.exit_code == 0, reported.stderr
-    assert "could not be read" not in (work / "run" / "report.html").read_text()
+    page = (work / "run" / "report.html").read_text()
+    assert "could not be read" not in page
+    assert "Best validation accuracy so far" in page
+    assert len(load("run", storage=url).study.trials) == len(load("run", storage=named).study.trials) == 6
     texts: Sequence[str] = [done.output, refused.output, last.output, reported.output, config]
     for text in [*texts, *(path.read_text("latin-1") for path in (work / "run").iterdir() if path.is_file())]:
         assert PASSWORD not in text

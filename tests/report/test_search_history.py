@@ -69,7 +69,7 @@ def test_small_generations_are_grouped():
     ("storage", "reason"),
     [
         ("sqlite:///{folder}/missing.db", "the file does not exist"),
-        ("unknowndatabase://user:secret@host/x", "could not be read"),
+        ("unknowndatabase://user:secret@host/x", "A report connects to no server by itself"),
     ],
 )
 def test_a_report_omits_a_study_that_cannot_be_read(tmp_path, storage, reason):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import optuna
 import pytest
+import sqlalchemy
 
 from postgresql import PASSWORD, Server
 from s2e.engine import Member
@@ -21,7 +24,7 @@ from s2e.studies import Search, Stop, check_storage, open_study, read_trials, ru
 from s2e.studies.loop import ask, next_generation
 from s2e.studies.optuna_internals import OWNER, NumberTaken, add_trial, owner_of, take_over
 from s2e.studies.owners import has_ended, owner_of_trials
-from s2e.studies.storage import _opened
+from s2e.studies.storage import _engine_arguments, _opened, storage_faults
 from s2e.studies.urls import with_driver
 from searches import EPOCHS, K, make_plan, make_study, simulated_training, trial_points
 from shared_study import processes, trained_by
@@ -245,6 +248,86 @@ def test_stopped_server_is_one_line_and_the_search_continues_when_it_is_back(url
     server.start()
     run_generations(train, EPOCHS, [Search(plan, study)])
     assert_all_finished_once(url, 3 * K)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait seconds for a server instead of minutes."""
+    monkeypatch.setattr("s2e.studies.storage.ANSWER_TIMEOUT_SECONDS", 2)
+    monkeypatch.setattr("s2e.studies.storage.CONNECT_TIMEOUT_SECONDS", 2)
+
+
+@contextmanager
+def stalled(processes: Sequence[int]) -> Iterator[None]:
+    """Stop processes of a server in the body: their kernel continues to acknowledge."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+@only_postgresql
+def test_server_that_stalls_is_one_line_and_the_search_continues_when_it_is_back(url: str, server: Server) -> None:
+    study, plan = open_study(url, "search", {}), make_plan("random", 2 * K)
+    began = 0.0
+    with ExitStack() as stack:
+
+        def train(members: Sequence[Member], stop: Stop) -> Curves:
+            nonlocal began
+            stack.enter_context(stalled(server.processes()))
+            began = time.monotonic()
+            return HALF(members, stop)
+
+        with pytest.raises(StorageUnavailable, match="could not be read or written") as raised:
+            run_generations(train, EPOCHS, [Search(plan, study)])
+        assert time.monotonic() - began < 20
+        assert "\n" not in str(raised.value)
+        with pytest.raises(UnreadableData, match=r"could not be opened: .*timeout"):
+            check_storage(f"{url}?application_name=again")
+    run_generations(HALF, EPOCHS, [Search(plan, study)])
+    assert_all_finished_once(url, 2 * K)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+@only_postgresql
+def test_connection_that_stalls_during_a_statement_is_one_line_and_is_replaced(url: str, server: Server) -> None:
+    study = open_study(url, "search", {})
+    backend = study._storage._backend.engine  # type: ignore[attr-defined]
+    with backend.connect() as connection:
+        process = connection.scalar(sqlalchemy.text("SELECT pg_backend_pid()"))
+        with (
+            stalled([process]),
+            pytest.raises(StorageUnavailable, match="the server did not answer for 2 seconds"),
+            storage_faults(),
+        ):
+            connection.execute(sqlalchemy.text("SELECT 1"))
+    assert study.get_trials() == []  # on another connection
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+@only_postgresql
+def test_slow_statements_within_the_time_are_completed(url: str, server: Server) -> None:
+    study = open_study(url, "search", {})
+    backend = study._storage._backend.engine  # type: ignore[attr-defined]
+    with backend.connect() as connection:
+        for _ in range(3):  # the time is that of each statement
+            assert connection.scalar(sqlalchemy.text("SELECT 7 FROM pg_sleep(1)")) == 7
+
+
+def test_servers_have_timeouts_that_their_urls_may_change() -> None:
+    arguments = _engine_arguments("postgresql+psycopg2://host/db?connect_timeout=3")["connect_args"]
+    assert "connect_timeout" not in arguments
+    assert (
+        arguments["tcp_user_timeout"] == 1000 * arguments["keepalives_idle"] * arguments["keepalives_count"] == 120_000
+    )
+    assert _engine_arguments("mysql+pymysql://host/db")["connect_args"]["read_timeout"] == 300
 
 
 @pytest.mark.slow

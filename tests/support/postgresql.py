@@ -70,6 +70,11 @@ class Server:
         """Stop the server at once, as a fault would."""
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
+    def processes(self) -> list[int]:
+        """Return the numbers of the server's processes: the first, and one for each connection among the others."""
+        first = int((self.directory / "data" / "postmaster.pid").read_text().split()[0])
+        return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
     def initialise(self) -> None:
         """Create the files of the server."""
         secret = self.directory / "password"

@@ -48,6 +48,15 @@ def report(
             rich_help_panel=DATA,
         ),
     ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Server of the study, as given to the command that made the run; a study on a server is not shown "
+            "when not given",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -59,7 +68,7 @@ def report(
 
         opened = [Run.open(path) for path in runs]
         where = out or opened[0].path / NAME
-        page = build_report(opened, data_root=data_root, samples=samples, page=where)
+        page = build_report(opened, data_root=data_root, samples=samples, page=where, storage=storage)
         write_report(page, where)
         for run, audited in page.audits:  # the page links to their tables
             with suppress(RunConflict, OSError), run.locked():

@@ -29,6 +29,9 @@ INPUT_KEYS = ("image", "images", "img", "pixel_values", "x", "inputs", "input", 
 LABEL_KEYS = ("label", "labels", "target", "class", "y")
 """Usual keys of samples that are dictionaries, and of the label column of a table, in order of preference."""
 
+MOST_CLASSES = 1_000_000
+"""More would be a label that is not the number of a class, such as an ID."""
+
 TEXT = "text"
 """Name of the column of a sequence of texts."""
 
@@ -98,6 +101,7 @@ def as_labelled_data(
             are not integers, or a dataset that exceeds the available memory.
     """
     if isinstance(data, LabelledData):
+        _check_axes(data.inputs)
         return data
     if isinstance(data, (tuple, list)) and len(data) == 2:
         samples, labels = (_as_array(array) for array in data)
@@ -111,15 +115,32 @@ def as_labelled_data(
         )
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.size == 0:
         raise InvalidInput(f"`labels` must be integers of shape (N,), but got {labels.dtype} of shape {labels.shape}.")
+    least, largest = int(labels.min()), int(labels.max())  # before they are converted: uint64 may be larger than int64
+    if least < 0 or largest >= MOST_CLASSES:
+        raise InvalidInput(
+            f"`labels` must be integers in 0..{MOST_CLASSES - 1}, but got {least if least < 0 else largest}; number "
+            "the classes from 0."
+        )
     if samples.dtype.kind not in "biuf" or samples.ndim == 0:
         raise InvalidInput(
             f"`inputs` must be numbers of shape (N, ...), but got {samples.dtype} of shape {samples.shape}."
         )
+    _check_axes(samples)
     if not _are_pixels(samples.dtype, samples.ndim - 1):
-        samples = samples.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # infinite values are refused below
+            samples = samples.astype(np.float32, copy=False)
     names = class_names or tuple(str(label) for label in range(int(labels.max()) + 1))
     samples = np.require(samples, requirements=["C_CONTIGUOUS", "WRITEABLE"])  # PyTorch warns about read-only arrays
     return LabelledData(samples, labels.astype(np.int64), names)
+
+
+def _check_axes(inputs: Array) -> None:
+    """Raise if each sample is a single number without an axis."""
+    if inputs.ndim == 1:
+        raise InvalidInput(
+            f"`inputs` must have an axis of samples and at least one other, but got shape {inputs.shape}; where a "
+            f"sample is one number, reshape them to ({len(inputs)}, 1)."
+        )
 
 
 def _are_pixels(dtype: np.dtype[Any], axes: int) -> bool:
@@ -211,12 +232,14 @@ def _read(dataset: Any, label_key: str | None, input_key: str | None) -> tuple[A
             f"and {in_gib(available)} are available; use smaller or fewer samples, or embeddings of them."
         )
     inputs, labels = np.empty((count, *first.shape), dtype), np.empty(count, np.int64)
-    inputs[0], labels[0] = first, label
+    with np.errstate(over="ignore"):  # infinite values are refused when all are read
+        inputs[0], labels[0] = first, label
     reported = time.monotonic()
     for index in range(1, count):
         sample, labels[index] = _sample(dataset[index], index, keys)
         _check_equal(first, index, sample)
-        inputs[index] = sample
+        with np.errstate(over="ignore"):  # infinite values are refused when all are read
+            inputs[index] = sample
         if time.monotonic() - reported > PROGRESS_SECONDS:
             reported = time.monotonic()
             logger.info("read %d of %d samples of the dataset", index + 1, count)
@@ -258,10 +281,17 @@ def _sample(pair: Any, index: int, keys: tuple[str, str] | None) -> tuple[Array,
     if sample.dtype.kind not in "biuf":
         raise InvalidInput(f"sample {index} of `data` must hold numbers, but got {type(pair[0]).__name__}.")
     try:
-        return sample, operator.index(pair[1])
+        label = operator.index(pair[1])
     except TypeError as error:
         got = " ".join(repr(pair[1]).split())[:60]  # one line, also for an array
         raise InvalidInput(f"the label of sample {index} of `data` must be an integer, but got {got}.") from error
+    if not 0 <= label < MOST_CLASSES:
+        got = str(label) if abs(label) < 2**63 else "one of more than 64 bits"
+        raise InvalidInput(
+            f"the label of sample {index} of `data` must be an integer in 0..{MOST_CLASSES - 1}, but got {got}; number "
+            "the classes from 0."
+        )
+    return sample, label
 
 
 def samples_and_labels(data: Any, labels: Any) -> tuple[Any, Any]:

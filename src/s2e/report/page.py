@@ -39,6 +39,7 @@ from s2e.report.search_history import SearchHistory
 from s2e.report.summary import summarise_run
 from s2e.runs import Run
 from s2e.specs import SearchOptions, TrainOptions, leaves
+from s2e.studies import same_place, without_password
 
 COLUMNS = "columns.json"
 """File of a run that says what became of the columns of a table."""
@@ -162,7 +163,12 @@ class Report:
 
 
 def build_report(
-    runs: Sequence[Run], *, data_root: Path | None = None, samples: int = 60, page: Path | None = None
+    runs: Sequence[Run],
+    *,
+    data_root: Path | None = None,
+    samples: int = 60,
+    page: Path | None = None,
+    storage: str | None = None,
 ) -> Report:
     """Build the page about one run or several; the same runs give the same page.
 
@@ -171,21 +177,38 @@ def build_report(
         data_root: folder of the published data sets; None for the folder that each run used.
         samples: maximum number of doubtful labels shown of each run.
         page: file that the page is written to, for links to files of the runs; None for no links.
+        storage: server of the studies of the runs; a server that is not named here is not connected to.
     """
     if not runs:
         raise InvalidInput("`runs` must contain at least one run, but got none.")
     if samples < 0:
         raise InvalidInput(f"`samples` must not be negative, but got {samples}.")
-    built = [_run_section(run, f"run-{number}", data_root, samples, page) for number, run in enumerate(runs, start=1)]
+    numbers = [read_numbers(run, storage) for run in runs]
+    if storage is not None:
+        _check_storage(storage, numbers)
+    built = [
+        _run_section(run, of_run, f"run-{number}", data_root, samples, page)
+        for number, (run, of_run) in enumerate(zip(runs, numbers, strict=True), start=1)
+    ]
     sections = [section for section, _ in built]
     audits = tuple((run, audited) for run, (_, audited) in zip(runs, built, strict=True) if audited is not None)
     return Report(_render(sections), tuple(summary for section in sections for summary in section.summaries), audits)
 
 
+def _check_storage(storage: str, runs: Sequence[RunNumbers]) -> None:
+    """Raise an error if no run has its study at a storage."""
+    found = list(dict.fromkeys(str(run.config["storage"]) for run in runs if run.config.get("storage") is not None))
+    if not any(same_place(stored, storage) for stored in found):
+        expected = "the storage of the study of a run" + (
+            f", {' or '.join(map(without_password, found))}" if found else ""
+        )
+        reason = "" if found else ", and the studies are inside the runs; leave it out"
+        raise InvalidInput(f"`storage` must be {expected}, but got {without_password(storage)}{reason}.")
+
+
 def _run_section(
-    run: Run, anchor: str, data_root: Path | None, samples: int, page: Path | None
+    run: Run, numbers: RunNumbers, anchor: str, data_root: Path | None, samples: int, page: Path | None
 ) -> tuple[RunSection, AuditedRun | None]:
-    numbers = read_numbers(run)
     audited, problem = _audited(run, numbers)
     labels = None if audited is None else _label_section(run, numbers, audited, data_root, samples, page)
     settings = tuple(

@@ -168,13 +168,20 @@ class RunNumbers:
         return found
 
 
-def read_numbers(run: Run) -> RunNumbers:
-    """Read the numbers of a run, finished or not."""
+def read_numbers(run: Run, storage: str | None = None) -> RunNumbers:
+    """Read the numbers of a run, finished or not.
+
+    Args:
+        run: the run directory.
+        storage: server of its study; None to read a study in a file only.
+    """
     config = read_configuration(run)
     config["options"] = all_options(run, config)
     written = Fields(config, run.path / CONFIG)
     for name in ("data_root", "study", "network", "data_fingerprint"):
         written.text(name)
+    if config.get("storage") is not None:
+        written.text("storage")
     written.fields("versions").text("s2e")
     written.fields("options").integer("epochs", least=1)  # a run stores the number that was decided
     command = written.text("command")
@@ -183,7 +190,7 @@ def read_numbers(run: Run) -> RunNumbers:
     finished = (run.path / RESULT).exists()
     result = run.read_fields(RESULT) if finished else Fields({}, run.path / RESULT)
     samples = result.fields("samples", {})
-    settings, evaluated_on = (_compared if command == "compare" else _trained)(run, config, result)
+    settings, evaluated_on = (_compared if command == "compare" else _trained)(run, config, result, storage)
     return RunNumbers(
         name=run.path.resolve().name,
         command=command,
@@ -208,7 +215,9 @@ def _duration(seconds: float) -> str:
 # A search, or a single training
 
 
-def _trained(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tuple[Setting, ...], str]:
+def _trained(
+    run: Run, config: Mapping[str, Any], result: Fields, storage: str | None
+) -> tuple[tuple[Setting, ...], str]:
     evaluated_on = "test" if "test" in result.fields("samples", {}) else "valid"
     rows, curves = result.rows("methods", []), _read_curves(run, config["options"]["epochs"])
     setting = Setting(
@@ -219,15 +228,15 @@ def _trained(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tuple
         test=_curves(rows, curves, "accuracy_test"),
         precision=_curves(rows, curves, "label_precision"),
         keep_rates=_keep_rates(run, config, rows, curves),
-        searches=(_search(run, config, result),) if config["command"] == "search" else (),
+        searches=(_search(run, config, result, storage),) if config["command"] == "search" else (),
         classifier=_classifier(result.fields("classifier"), evaluated_on) if "classifier" in result else None,
     )
     return (setting,), evaluated_on
 
 
-def _search(run: Run, config: Mapping[str, Any], result: Fields) -> SearchHistory:
+def _search(run: Run, config: Mapping[str, Any], result: Fields, storage: str | None) -> SearchHistory:
     selected = result.fields("search").integer("best_trial") if "search" in result else None
-    return search_history(run, config, config["study"], selected)
+    return search_history(run, config, config["study"], selected, named=storage)
 
 
 def _read_curves(run: Run, epochs: int) -> dict[str, Floats]:
@@ -295,7 +304,9 @@ def _keep_rates(
 # A comparison
 
 
-def _compared(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tuple[Setting, ...], str]:
+def _compared(
+    run: Run, config: Mapping[str, Any], result: Fields, storage: str | None
+) -> tuple[tuple[Setting, ...], str]:
     outcomes = FinishedTrainings.of(run).outcomes
     methods = list(dict.fromkeys(row.text("method") for row in result.rows("summary", [])))
     methods += [outcome.method for outcome in outcomes if outcome.method not in methods]
@@ -317,6 +328,7 @@ def _compared(run: Run, config: Mapping[str, Any], result: Fields) -> tuple[tupl
                 "/".join([config["study"], noise, method, *([str(index)] if index else [])]),
                 selected,
                 f"{display_name(method)}, search {index + 1}" if several else display_name(method),
+                named=storage,
             )
             for searched_noise, method, index, selected in searches
             if searched_noise == noise

@@ -8,6 +8,7 @@ Letters: n trials, D dimensions of the space, T epochs.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from s2e.errors import first_line
 from s2e.runs import Run
 from s2e.schedules import space
-from s2e.studies import FINISHED, VALIDATION_ACCURACY, read_trials, without_password
+from s2e.studies import FINISHED, VALIDATION_ACCURACY, read_trials, storage_to_read, without_password
 
 Floats = NDArray[np.float64]
 
@@ -119,7 +120,7 @@ class SearchHistory:
 
 
 def search_history(
-    run: Run, config: Mapping[str, Any], study: str, selected: int | None, title: str = ""
+    run: Run, config: Mapping[str, Any], study: str, selected: int | None, title: str = "", *, named: str | None = None
 ) -> SearchHistory:
     """Read the history of a search from its study; a study that cannot be read gives a history with a problem.
 
@@ -129,8 +130,15 @@ def search_history(
         study: name of the study.
         selected: number of the selected trial; None if none is selected yet.
         title: name of the searched method in a comparison.
+        named: server that the caller names; no other one is connected to.
     """
-    storage = config.get("storage") or run.storage
+    storage = storage_to_read(run.storage, config.get("storage"), named)
+    if storage is None:
+        url = without_password(config["storage"])
+        command = shlex.join(["s2e", "report", str(run.path), "--storage", url])
+        return SearchHistory(
+            title, problem=f"The study is at {url}. A report connects to no server by itself; to show it: {command}"
+        )
     try:
         finished = [trial for trial in read_trials(storage, study) if trial.state in FINISHED]
         if not finished:

@@ -24,7 +24,14 @@ from s2e.studies.trials import (
     finished_trials,
     point_of,
 )
-from s2e.studies.urls import absolute, same_place, sqlite_url, with_password_of_the_environment, without_password
+from s2e.studies.urls import (
+    absolute,
+    same_place,
+    sqlite_url,
+    storage_to_read,
+    with_password_of_the_environment,
+    without_password,
+)
 
 __all__ = [
     "DATA_FINGERPRINT",
@@ -66,6 +73,7 @@ __all__ = [
     "search_schedules",
     "sqlite_url",
     "storage_faults",
+    "storage_to_read",
     "with_password_of_the_environment",
     "without_password",
 ]

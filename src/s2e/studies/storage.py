@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import threading
@@ -27,8 +28,17 @@ LOCK_TIMEOUT_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 10
 """Time to wait for the server of a study."""
 
-_DRIVERS_WITH_TIMEOUT = ("psycopg2", "psycopg", "pymysql", "mysqldb")
-"""Database drivers with the argument `connect_timeout`, in seconds."""
+ANSWER_TIMEOUT_SECONDS = 300
+"""Time within which the server of a study must complete one statement; a statement of a long study takes seconds."""
+
+NETWORK_TIMEOUT_SECONDS = 120
+"""Time after which a connection is lost whose other end acknowledges nothing."""
+
+KEEPALIVE_SECONDS = 30
+"""Time without data after which the other end of a connection is asked whether it is there, and between questions."""
+
+_LIBPQ = ("psycopg", "psycopg2")
+"""Drivers with the settings of PostgreSQL's own library."""
 
 SIGNS_OF_DAMAGE = ("(sqlite3.OperationalError) Could not decode", "(sqlite3.DatabaseError)")
 """In messages about SQLite files: text that is not UTF-8; broken pages, or another kind of file."""
@@ -146,9 +156,7 @@ def read_trials(url: str, study: str) -> list[FrozenTrial]:
 
 
 def _read_trials(url: str, study: str) -> list[FrozenTrial]:
-    arguments = _engine_arguments(url)
-    if sqlalchemy.make_url(url).get_driver_name() in ("psycopg", "psycopg2"):
-        arguments["connect_args"]["options"] = "-c default_transaction_read_only=on"
+    arguments = _engine_arguments(url, read_only=True)
     engine = sqlalchemy.create_engine(url, **arguments)
     try:
         if missing := TABLES - set(sqlalchemy.inspect(engine).get_table_names()):
@@ -209,13 +217,36 @@ def _opened(url: str) -> AtomicTrialStorage:
     raise AssertionError
 
 
-def _engine_arguments(url: str) -> dict[str, Any]:
+def _engine_arguments(url: str, *, read_only: bool = False) -> dict[str, Any]:
     parsed = sqlalchemy.make_url(url)
     if parsed.get_backend_name() == "sqlite":
         return {"connect_args": {} if "timeout" in parsed.query else {"timeout": LOCK_TIMEOUT_SECONDS}}
-    given = "connect_timeout" in parsed.query or parsed.get_driver_name() not in _DRIVERS_WITH_TIMEOUT
+    settings: dict[str, Any] = {name: value for name, value in _timeouts(parsed).items() if name not in parsed.query}
+    if read_only and parsed.get_driver_name() in _LIBPQ:
+        settings["options"] = "-c default_transaction_read_only=on"
     # A connection that was lost while a generation was trained is replaced.
-    return {"connect_args": {} if given else {"connect_timeout": CONNECT_TIMEOUT_SECONDS}, "pool_pre_ping": True}
+    arguments = {"connect_args": settings, "pool_pre_ping": True}
+    if parsed.get_driver_name() == "psycopg" and importlib.util.find_spec("psycopg") is not None:
+        from s2e.studies.postgresql import connector
+
+        arguments["creator"] = connector(parsed, settings, ANSWER_TIMEOUT_SECONDS)
+    return arguments
+
+
+def _timeouts(url: sqlalchemy.URL) -> dict[str, int]:
+    """Return the arguments of a driver with which a server that does not answer is an error."""
+    connect = {"connect_timeout": CONNECT_TIMEOUT_SECONDS}
+    if url.get_driver_name() in _LIBPQ:
+        return connect | {
+            "keepalives": 1,
+            "keepalives_idle": KEEPALIVE_SECONDS,
+            "keepalives_interval": KEEPALIVE_SECONDS,
+            "keepalives_count": NETWORK_TIMEOUT_SECONDS // KEEPALIVE_SECONDS,
+            "tcp_user_timeout": 1000 * NETWORK_TIMEOUT_SECONDS,
+        }
+    if url.get_driver_name() in ("pymysql", "mysqldb"):
+        return connect | {"read_timeout": ANSWER_TIMEOUT_SECONDS, "write_timeout": ANSWER_TIMEOUT_SECONDS}
+    return {}
 
 
 def _advice(url: str, problem: Exception) -> str:

@@ -83,6 +83,31 @@ def _place(url: str) -> object:
     return parsed.get_backend_name(), parsed.username, parsed.host, parsed.port, parsed.database, query
 
 
+def storage_to_read(own: str, stored: str | None, named: str | None) -> str | None:
+    """Return the storage that holds the study of a run that is only read; None if it is a server that was not named.
+
+    The run may be that of someone else. A server that only its configuration names is not connected to: the driver
+    would send it a password of the environment.
+
+    Args:
+        own: database inside the run.
+        stored: storage in the configuration of the run; None for its own database.
+        named: server that the caller names; None if there is none.
+    """
+    if stored is None:
+        return own
+    if _is_sqlite(stored):
+        return stored
+    return None if named is None or not same_place(stored, named) else with_password_of_the_environment(named)
+
+
+def _is_sqlite(url: str) -> bool:
+    try:
+        return sqlalchemy.make_url(url).get_backend_name() == "sqlite"
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        return False
+
+
 def with_driver(url: str) -> str:
     """Return a PostgreSQL URL without a driver with that of the extra `postgresql`; other URLs are unchanged."""
     scheme, separator, rest = url.partition("://")

@@ -26,7 +26,7 @@ from s2e.engine import export_onnx
 from s2e.errors import InvalidInput, InvalidType, S2EWarning, UnreadableData
 from s2e.files.fields import Fields
 from s2e.runs import read_configuration
-from s2e.studies import load_study, with_password_of_the_environment
+from s2e.studies import load_study, storage_to_read, without_password
 from s2e.workflows.classifier_runs import open_classifier_run
 from s2e.workflows.predict import class_values, run_reader
 from s2e.workflows.python_warnings import warns_in_python
@@ -126,13 +126,15 @@ class LoadedRun:
 
     Args:
         path: the run directory.
+        storage: server of its study; a server that is not named here is not connected to.
 
     Attributes:
         path: the run directory.
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], *, storage: str | None = None) -> None:
         self._run = open_classifier_run(path)
+        self._storage = storage
         self.path = self._run.path
 
     def __repr__(self) -> str:
@@ -174,12 +176,19 @@ class LoadedRun:
 
     @cached_property
     def study(self) -> optuna.Study:
-        """All trials of the search, an Optuna study."""
+        """All trials of the search, an Optuna study; for a study on a server, give `storage` to `s2e.load`."""
         if self.config["command"] != "search":
             raise InvalidInput(f"{str(self.path)!r} must be a run of s2e search to have a study, but is of s2e train.")
-        stored = self.config.get("storage")
-        storage = self._run.storage if stored is None else with_password_of_the_environment(stored)
-        return load_study(storage, Fields(self.config, self.path / "config.json").text("study"))
+        config = Fields(self.config, self.path / "config.json")
+        stored = None if self.config.get("storage") is None else config.text("storage")
+        storage = storage_to_read(self._run.storage, stored, self._storage)
+        if storage is None:
+            raise InvalidInput(
+                f"`storage` must be given to `s2e.load` for a study on a server, and be "
+                f"{without_password(stored or '')!r}, but got "
+                f"{None if self._storage is None else without_password(self._storage)!r}."
+            )
+        return load_study(storage, config.text("study"))
 
     @warns_in_python
     def audit(self) -> pd.DataFrame:
@@ -196,14 +205,16 @@ class LoadedRun:
 
 
 @warns_in_python
-def load(path: str | PathLike[str]) -> LoadedRun:
+def load(path: str | PathLike[str], *, storage: str | None = None) -> LoadedRun:
     """Open a run of `s2e search` or `s2e train`.
 
     Args:
         path: the run directory.
+        storage: URL of the study, as given to `--storage`, for `study` of a run whose study is on a server. A server
+            that is not named here is not connected to: it would receive a password of the environment.
 
     Examples:
         >>> run = s2e.load("runs/search-customers")  # doctest: +SKIP
         >>> run.classifier.predict(pd.read_csv("new.csv"))  # doctest: +SKIP
     """
-    return LoadedRun(path)
+    return LoadedRun(path, storage=storage)
