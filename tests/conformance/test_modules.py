@@ -6,12 +6,14 @@ import logging
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import s2e
 from populations import assert_same
 from s2e.data.samples import LabelledData
 from s2e.engine.stacked_networks import StackedNetworks
@@ -19,6 +21,7 @@ from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
 from s2e.methods import Coteaching, Standard
 from s2e.networks import reference_network
+from small_images import images
 from small_tasks import blobs, member, task
 
 WORDS = 12
@@ -185,3 +188,55 @@ def test_deep_reference_network_takes_steps_in_the_engine(name):
     assert np.isfinite(together.curves.loss).all()
     assert not together.curves.diverged.any()
     assert_same(together.take([1]), train_population(shared, members[1:]))
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (lambda: nn.Linear(5, 4), "but raises RuntimeError: mat1 and mat2"),
+        (lambda: nn.Linear(6, 4).double(), r"convert it with \.float\(\)"),
+        (lambda: nn.LazyLinear(4), "with lazy modules"),
+        (lambda: None, "but got one that returns NoneType"),
+        (lambda shape, classes: None, "but got one that returns NoneType"),  # noqa: ARG005
+    ],
+    ids=["inputs", "float64", "lazy", "none", "none of two"],
+)
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+def test_broken_modules_are_refused_by_every_function(network: Any, message: str) -> None:
+    points = blobs()
+    data = (points.inputs, points.labels)
+    for door in (
+        lambda: s2e.train(data, [1.0], network=network, batch_size=32),
+        lambda: s2e.search(data, data, network=network, batch_size=32),
+        lambda: s2e.S2EClassifier(network=network, batch_size=32).fit(*data),
+    ):
+        with pytest.raises(InvalidInput, match=f"`network` must .*{message}") as refused:
+            door()
+        assert "\n" not in str(refused.value)
+
+
+class ReturnsNothing:
+    """A user's augmentation and plan without return statements."""
+
+    def draw(self, count, shape, generator):
+        pass
+
+    def apply(self, inputs, draws):
+        pass
+
+    def factor(self, epoch, epochs):
+        pass
+
+
+def test_augmentations_and_plans_that_return_nothing_are_refused_by_every_function() -> None:
+    made = images()
+    data = (made.inputs, made.labels)
+    for wrong in ({"augment": ReturnsNothing()}, {"plan": ReturnsNothing()}):
+        for door in (
+            lambda wrong=wrong: s2e.train(data, [1.0], batch_size=32, **wrong),
+            lambda wrong=wrong: s2e.search(data, data, batch_size=32, **wrong),
+            lambda wrong=wrong: s2e.S2EClassifier(batch_size=32, **wrong).fit(*data),
+        ):
+            with pytest.raises(InvalidInput, match="but got NoneType") as refused:
+                door()
+            assert "\n" not in str(refused.value)

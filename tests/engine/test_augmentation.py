@@ -272,7 +272,20 @@ def test_objects_that_break_the_interface_are_refused():
         def draw(self, count, shape, generator):
             return torch.rand(count, shape[0], generator=generator)
 
-    for wrong, message in ((Doubling(), r"`apply` .* must return float32"), (Fractions(), r"`draw` .* int64")):
+    class Nothing(Rotate):
+        def apply(self, inputs, draws):
+            super().apply(inputs, draws)
+
+    class Undrawn(Rotate):
+        def draw(self, count, shape, generator):
+            super().draw(count, shape, generator)
+
+    for wrong, message in (
+        (Doubling(), r"`apply` .* must return float32"),
+        (Fractions(), r"`draw` .* int64"),
+        (Nothing(), r"`apply` .* must return float32 .*, but got NoneType\."),
+        (Undrawn(), r"`draw` .* int64 .*, but got NoneType for 2 images"),
+    ):
         with pytest.raises(InvalidInput, match=message):
             train_population(image_task(Standard(), augmentation=(wrong,)), [member()])
 

@@ -114,6 +114,8 @@ class Always:
         (Always(0.0), r"`plan` must rise above 0 in one of the 3 epochs, but got 0 for all: Always\(value=0.0\)"),
         (Always(-1.0), r"`plan` must give finite factors of at least 0, but got -1.0 for epoch 0"),
         (Always(math.nan), r"`plan` must give finite factors of at least 0, but got nan"),
+        (Always("0.5"), r"`plan` must give finite factors of at least 0, but got str for epoch 0"),
+        (Always(None), r"`plan` must give finite factors of at least 0, but got NoneType for epoch 0"),
         (WarmUp(3), r"`warmup` must be less than the 3 epochs of a training, but got 3"),
     ],
 )

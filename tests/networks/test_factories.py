@@ -281,6 +281,54 @@ def test_network_that_does_not_return_logits_is_refused(change, found):
         check_network(lambda: Returning(change), torch.zeros(5, 6), classes=4)
 
 
+class Failing(nn.Module):
+    def forward(self, inputs):  # noqa: ARG002
+        raise self.problem
+
+    def __init__(self, problem):
+        super().__init__()
+        self.problem = problem
+
+
+def raising(problem):
+    raise problem
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (
+            lambda: nn.Linear(5, 4),
+            r"map a float32 batch of shape \(2, 6\) to logits, but raises RuntimeError: mat1 and",
+        ),
+        (
+            lambda: nn.Linear(6, 4).double(),
+            r"but raises RuntimeError: .*; its parameters are float64: convert it with \.float\(\)\.$",
+        ),
+        (lambda: Failing(KeyError("x")), "map a float32 batch .* but raises KeyError: 'x'"),
+        (lambda: None, "be a function that returns a new module, but got one that returns NoneType"),
+        (lambda: nn.Linear, "be a function that returns a new module, but got one that returns type"),
+        (lambda: raising(OSError("no weights")), "be a function that returns a new module, but raises OSError: no w"),
+    ],
+)
+def test_broken_network_is_refused_in_one_line_with_its_cause(network, message):
+    with pytest.raises(InvalidInput, match=f"`network` must .*{message}") as refused:
+        check_network(network, torch.zeros(2, 6), classes=4)
+    assert "\n" not in str(refused.value)
+    assert (refused.value.__cause__ is None) == ("but raises" not in message)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+def test_lazy_modules_are_refused():
+    with pytest.raises(InvalidInput, match="known sizes, but got Sequential with lazy modules; give them their sizes"):
+        check_network(lambda: nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 4)), torch.zeros(2, 6), classes=4)
+
+
+def test_memory_that_is_exhausted_is_not_a_fault_of_the_network():
+    with pytest.raises(RuntimeError, match="not enough memory"):
+        check_network(lambda: Failing(RuntimeError("not enough memory")), torch.zeros(2, 6), classes=4)
+
+
 def test_checking_a_network_leaves_the_random_state_unchanged():
     before = torch.random.get_rng_state()
     check_network(lambda: Returning(lambda logits: logits), torch.zeros(5, 6), classes=4)

@@ -207,21 +207,25 @@ def check_images(sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
     return channels, height, width
 
 
+def _found(value: Any) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
 def check_augmentation(augmentation: Sequence[Augmentation], sample_shape: tuple[int, ...]) -> None:
     """Raise `InvalidInput` if samples of a shape cannot be augmented."""
     for each in augmentation:
         shape = check_images(sample_shape)
-        draws = each.draw(2, shape, torch.Generator().manual_seed(0))
-        if draws.dtype != torch.int64 or draws.ndim != 2 or len(draws) != 2:
+        draws: Any = each.draw(2, shape, torch.Generator().manual_seed(0))  # what a user's object returns
+        if not isinstance(draws, Tensor) or draws.dtype != torch.int64 or draws.ndim != 2 or len(draws) != 2:
             raise InvalidInput(
                 f"`draw` of augmentation {each!r} must return int64 of shape (count, k), "
-                f"but got {draws.dtype} of shape {tuple(draws.shape)} for 2 images."
+                f"but got {_found(draws)} for 2 images."
             )
-        applied = each.apply(torch.zeros(2, *shape), draws)
-        if applied.dtype != torch.float32 or applied.shape != (2, *shape):
+        applied: Any = each.apply(torch.zeros(2, *shape), draws)
+        if not isinstance(applied, Tensor) or applied.dtype != torch.float32 or applied.shape != (2, *shape):
             raise InvalidInput(
                 f"`apply` of augmentation {each!r} must return float32 of shape {(2, *shape)} like the images, "
-                f"but got {applied.dtype} of shape {tuple(applied.shape)}."
+                f"but got {_found(applied)}."
             )
 
 

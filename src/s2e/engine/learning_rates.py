@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 from s2e.errors import InvalidInput, raise_all, unknown_name
@@ -152,10 +153,12 @@ def check_plan(plan: LearningRatePlan, epochs: int) -> None:
     """Raise `InvalidInput` for a plan by which nothing would be trained in T epochs, or whose factors are no rates."""
     if isinstance(plan, WarmUp) and plan.epochs >= epochs:
         raise InvalidInput(f"`warmup` must be less than the {epochs} epochs of a training, but got {plan.epochs}.")
-    factors = [plan.factor(epoch, epochs) for epoch in range(epochs)]
+    factors: list[Any] = [plan.factor(epoch, epochs) for epoch in range(epochs)]  # what a user's object returns
     for epoch, factor in enumerate(factors):
-        if not 0 <= factor < math.inf:
-            raise InvalidInput(f"`plan` must give finite factors of at least 0, but got {factor} for epoch {epoch}.")
+        is_number = isinstance(factor, Real)
+        if not is_number or not 0 <= factor < math.inf:
+            found = factor if is_number else type(factor).__name__
+            raise InvalidInput(f"`plan` must give finite factors of at least 0, but got {found} for epoch {epoch}.")
     if not any(factors):
         raise InvalidInput(f"`plan` must rise above 0 in one of the {epochs} epochs, but got 0 for all: {plan!r}.")
 

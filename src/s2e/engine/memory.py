@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from s2e.engine.batches import scaled
 from s2e.engine.recorder import bytes_per_member
 from s2e.engine.task import Member, Task
+from s2e.files.memory import available_memory
 from s2e.methods import Method, Need
 from s2e.networks import Factory, isolated_random_state
 
@@ -49,9 +49,7 @@ def free_memory(device: torch.device) -> int | None:
     """Return the free bytes of a device, or None if the system does not report them."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    if device.type == "cpu" and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
+    return available_memory() if device.type == "cpu" else None
 
 
 def network_bytes(network: Factory, batch: Tensor, state_tensors: int) -> int:

@@ -7,14 +7,16 @@ arguments and returns a new `nn.Module`, initialised from torch's global random 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from s2e.errors import InvalidInput, unknown_name
+from s2e.errors import InvalidInput, S2EError, first_line, is_out_of_memory, unknown_name
 from s2e.networks.cnn import cifar10_cnn, cifar100_cnn
 from s2e.networks.densenet import densenet_bc
 from s2e.networks.mlp import linear, mlp
@@ -124,10 +126,46 @@ def default_network(sample_shape: tuple[int, ...], classes: int) -> str:
     return "cifar10-cnn" if classes <= 10 else "cifar100-cnn"
 
 
+def _built(network: Factory) -> nn.Module:
+    """Return a new module of a factory, or raise if it returns none that can be copied for several members."""
+    with _named_as_network("be a function that returns a new module"):
+        module = network()
+    if not isinstance(module, nn.Module):
+        raise InvalidInput(
+            f"`network` must be a function that returns a new module, but got one that returns {type(module).__name__}."
+        )
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+        raise InvalidInput(
+            f"`network` must return modules of known sizes, but got {type(module).__name__} with lazy modules; give "
+            "them their sizes, or call the module once on a batch before it is returned."
+        )
+    return module
+
+
+def _probe(module: nn.Module, inputs: Tensor) -> Any:
+    types = {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.dtype != inputs.dtype}
+    advice = f"; its parameters are {' and '.join(sorted(types))}: convert it with .float()" if types else ""
+    with _named_as_network(f"map a float32 batch of shape {tuple(inputs.shape)} to logits", advice):
+        return module.eval()(inputs)
+
+
+@contextmanager
+def _named_as_network(expected: str, advice: str = "") -> Iterator[None]:
+    """Turn what a user's module raises in the body into one line; memory that is exhausted is no fault of it."""
+    try:
+        yield
+    except Exception as problem:
+        if isinstance(problem, S2EError) or is_out_of_memory(problem):
+            raise
+        raise InvalidInput(
+            f"`network` must {expected}, but raises {type(problem).__name__}: {first_line(problem)}{advice}."
+        ) from problem
+
+
 def check_network(network: Factory, inputs: Tensor, classes: int) -> None:
     """Raise if a factory's module does not map inputs (B, ...) to float logits (B, at least C)."""
     with isolated_random_state(), torch.no_grad():
-        output = network().eval()(inputs)
+        output = _probe(_built(network), inputs)
     found = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     if (
         not isinstance(output, Tensor)
