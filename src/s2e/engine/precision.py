@@ -6,7 +6,9 @@
 | float32 | float32 | float32 |
 | bfloat16 | linear layers and convolutions in bfloat16, and activations between them | the same |
 
-"auto" loses no accuracy that ten seeds could show (`benchmarks/speed.py agreement`).
+"auto" minus float32, in points of validation accuracy, mean of ten seeds ± standard error, on MNIST with 50 % symmetric
+noise and one H200 (`benchmarks/speed.py agreement`): −0.022 ± 0.054 (MLP, 30 epochs), −0.058 ± 0.027 (MLP, 20 epochs),
+−0.059 ± 0.036 (CNN, 4 epochs). Other data were not measured.
 """
 
 from __future__ import annotations
