@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,14 @@ TINY_SEARCH = [*TINY, "--trials", "4", "--generation-size", "2", "--restarts", "
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-def process(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
-    """Run the program as a user does, in a process of its own."""
-    command = [sys.executable, "-m", "s2e", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=where, timeout=60, check=False)
+def process(
+    *arguments: str, where: Path, timeout: float = 60, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the program as a user does, in a process of its own, with further variables of the environment."""
+    command, environment = [sys.executable, "-m", "s2e", *arguments], {**ENVIRONMENT, **(variables or {})}
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=where, timeout=timeout, check=False
+    )
 
 
 def s2e(*arguments: str) -> Result:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +23,14 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from command_line import process
 from comparisons import save
 from populations import assert_same, stop_after
 from s2e import S2EClassifier
 from s2e.engine import Checkpoints, EpochFinished, Member, Task, train_population
 from s2e.errors import InvalidInput, WorkerFailed
 from s2e.methods import MentorNet
-from s2e.runs import RunLocation
+from s2e.runs import Run, RunLocation
 from s2e.specs import CompareOptions, DataSpec, Execution, SearchSpec, TrainingSpec
 from s2e.studies import Search, resolve_execution, search_schedules
 from s2e.studies.executors import RayExecutor
@@ -64,6 +72,77 @@ def test_a_cluster_that_does_not_answer_is_refused_in_one_line() -> None:
     assert not ray.is_initialized()
     with pytest.raises(WorkerFailed, match=r"^the Ray cluster at '127.0.0.1:1' could not be joined: .*refused"):
         train_population(remote(closed), members(1))
+
+
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
+"""Ray may ask for a token by default, or not: both ends are told."""
+
+
+@contextmanager
+def running_head() -> Iterator[str]:
+    """Start a cluster of two CPUs with Ray's own command; return its address."""
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        port, client_port = (free.getsockname()[1] for free in (one, other))
+    command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block"]
+    command += ["--node-ip-address=127.0.0.1", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    directory = tempfile.mkdtemp(prefix="ray-")  # short: the paths of its sockets are limited
+    with Path(directory, "output").open("w") as output:
+        command += [f"--temp-dir={directory}", f"--ray-client-server-port={client_port}", "--disable-usage-stats"]
+        head = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, env={**os.environ, **TOKEN}
+        )
+    try:
+        deadline = time.monotonic() + 120
+        while "Ray runtime started" not in (written := Path(directory, "output").read_text()):
+            assert head.poll() is None, written
+            assert time.monotonic() < deadline, written
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}"
+        assert head.poll() is None, "a cluster that was joined must keep running"
+    finally:
+        head.terminate()  # ends the other processes of the cluster
+        try:
+            head.wait(30)
+        except subprocess.TimeoutExpired:
+            head.kill()
+            head.wait()
+        for left in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has ended
+                if directory.encode() in left.read_bytes():
+                    os.kill(int(left.parent.name), signal.SIGKILL)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.mark.timeout(900)
+def test_commands_join_a_cluster_that_runs_by_its_address(tmp_path: Path) -> None:
+    short = ["--epochs", "2", "--batch-size", "128", "--device", "cpu"]
+    train = ["train", "digits", *short, "--method", "mentornet", "--schedule", "constant:0.8"]
+    methods = ["--methods", "standard,s2e", "--seeds", "1", "--trials", "2", "--searches", "1"]
+    small = ["--scale", "laptop", "--data", "digits", "--samples", "300", "--noise", "pair:0.45", *methods]
+    reproduce = ["reproduce", "comparison", *small, "--epochs", "2", "--device", "cpu"]
+    with running_head() as address:
+        join = ["--executor", "ray", "--ray-address", address, "--out"]
+        refused = process(*train, *join, "none", where=tmp_path, timeout=300, variables={"RAY_AUTH_MODE": "disabled"})
+        assert refused.returncode == 2
+        assert "could not be joined" in refused.stderr.splitlines()[-1]
+        assert "if it asks for a token, set RAY_AUTH_MODE=token" in refused.stderr.splitlines()[-1]
+        for name, command in (("train", train), ("reproduce", reproduce)):
+            joined = process(*command, *join, name, where=tmp_path, timeout=300, variables=TOKEN)
+            assert joined.returncode == 0, joined.stderr
+            assert "Traceback" not in joined.stderr
+    for name, command in (("train", train), ("reproduce", reproduce)):
+        alone = process(*command, "--out", f"{name}-alone", where=tmp_path, timeout=300)
+        assert alone.returncode == 0, alone.stderr
+    trained, alone_trained = (Run(tmp_path / name).read_arrays("curves.npz") for name in ("train", "train-alone"))
+    assert trained.keys() == alone_trained.keys()
+    for name, curve in trained.items():
+        np.testing.assert_array_equal(curve, alone_trained[name])
+    tables = sorted(path.relative_to(tmp_path / "reproduce") for path in (tmp_path / "reproduce").rglob("results.csv"))
+    assert tables
+    for table in tables:
+        assert (tmp_path / "reproduce" / table).read_bytes() == (tmp_path / "reproduce-alone" / table).read_bytes()
 
 
 def test_results_equal_those_of_this_process_and_progress_comes_back(executor: RayExecutor) -> None:

@@ -43,6 +43,11 @@ START_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 """Seconds in which a running cluster answers."""
 
+ADVICE_TO_JOIN = (
+    "; if it asks for a token, set RAY_AUTH_MODE=token, with the token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+)
+"""Where something listens at an address and Ray cannot join: it sends a token to an address only if it is told to."""
+
 REQUEST_SECONDS = 20.0
 """Seconds after which a request for an object is repeated."""
 
@@ -156,7 +161,8 @@ class RayExecutor(SplitExecutor):
                 ray.init(address=self._address, **quiet)
         except (OSError, RuntimeError, ValueError) as problem:
             where = "could not be started" if self._address is None else f"at {self._address!r} could not be joined"
-            raise WorkerFailed(f"the Ray cluster {where}: {first_line(problem)}") from problem
+            advice = ADVICE_TO_JOIN if "connect to Ray cluster" in str(problem) else ""
+            raise WorkerFailed(f"the Ray cluster {where}: {first_line(problem)}{advice}") from problem
         finally:
             _restore_signal_handler(handler)
         self._connected = True
