@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -23,17 +22,7 @@ from s2e.methods import Coteaching, Standard
 from s2e.networks import reference_network
 from small_images import images
 from small_tasks import blobs, member, task
-
-WORDS = 12
-"""Size of the vocabulary of `sentences`."""
-
-
-def sentences(samples: int = 192) -> LabelledData:
-    """Six token numbers in a sample, as float32, the only type besides pixels that data may have."""
-    points = blobs(samples)
-    tokens = np.clip(np.round(points.inputs + WORDS / 2), 0, WORDS - 1)
-    return LabelledData(tokens, points.labels, points.class_names, clean_labels=points.clean_labels)
-
+from user_objects import Embedded, attention, bag_of_words, sentences
 
 DATA = sentences()
 
@@ -58,43 +47,6 @@ def instance_and_group_norm() -> nn.Module:
         nn.Flatten(),
         nn.Linear(16, 4),
     )
-
-
-class Embedded(nn.Module):
-    """Looks up a vector for each token, and classifies their outcome in another module, (B, 6, 8) to (B, 6, 8)."""
-
-    def __init__(self, middle: nn.Module) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(WORDS, 8)
-        self.middle = middle
-        self.last = nn.Linear(8, 4)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outcome = self.middle(self.embedding(inputs.long()))
-        logits: torch.Tensor = self.last((outcome[0] if isinstance(outcome, tuple) else outcome).mean(dim=1))
-        return logits
-
-
-class SelfAttention(nn.Module):
-    """Attention with a learnt position of each token, written with `scaled_dot_product_attention`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.position = nn.Parameter(torch.randn(6, 8) / math.sqrt(8))
-        self.project = nn.Linear(8, 24)
-        self.norm = nn.LayerNorm(8)
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        query, key, value = self.project(self.norm(vectors + self.position)).chunk(3, dim=-1)
-        return vectors + nn.functional.scaled_dot_product_attention(query, key, value)
-
-
-def bag_of_words() -> nn.Module:
-    return Embedded(nn.Identity())
-
-
-def attention() -> nn.Module:
-    return Embedded(SelfAttention())
 
 
 def transformer() -> nn.Module:

@@ -16,38 +16,7 @@ from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
 from s2e.methods import Coteaching, CoteachingPlus
 from small_tasks import blobs, member, task
-
-
-@dataclass(frozen=True)
-class SignDescent:
-    """A user's optimizer: a step of the learning rate against the sign of every gradient."""
-
-    state_tensors = 0
-
-    def build(self, parameters, learning_rates, device):
-        return StackedSignDescent(parameters, torch.tensor(learning_rates, device=device))
-
-
-class StackedSignDescent:
-    def __init__(self, parameters, rates):
-        self._parameters, self._rates, self._scaled = [one.detach() for one in parameters], rates, rates.clone()
-
-    def update(self, gradients, active=None):
-        for parameter, rows in zip(self._parameters, gradients, strict=True):
-            gradient = rows if isinstance(rows, torch.Tensor) else torch.stack(rows)
-            moving = self._scaled if active is None else torch.where(active, self._scaled, 0.0)
-            parameter.sub_(moving.view(-1, *[1] * (parameter.ndim - 1)) * gradient.sign())
-
-    def scale_learning_rates(self, factor):
-        self._scaled.copy_(factor * self._rates)
-
-    def reset(self):
-        pass
-
-    def take(self, rows, parameters):
-        taken = StackedSignDescent(parameters, self._rates[list(rows)])
-        taken._scaled.copy_(self._scaled[list(rows)])
-        return taken
+from user_objects import SignDescent, StackedSignDescent
 
 
 @dataclass(frozen=True)

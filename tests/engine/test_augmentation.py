@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,19 +31,7 @@ from s2e.methods import Coteaching, Reweight, Standard
 from s2e.networks import ChannelStatistics, NormalisedFactory
 from small_images import SHAPE, images, small_cnn
 from small_tasks import member, task
-
-
-@dataclass(frozen=True)
-class Rotate:
-    """A user's augmentation: channels rotated by a random number of positions."""
-
-    def draw(self, count, shape, generator):
-        return torch.randint(shape[0], (count, 1), generator=generator)
-
-    def apply(self, inputs, draws):
-        channels = (torch.arange(inputs.shape[1], device=inputs.device) + draws) % inputs.shape[1]  # (B, channels)
-        return inputs.gather(1, channels[:, :, None, None].expand_as(inputs))
-
+from user_objects import Rotate
 
 EVERY = (Crop(2), Flip(), Cutout(3), Rotate())
 

@@ -27,6 +27,7 @@ from s2e.networks import NormalisedFactory
 from s2e.networks.factories import reference_network
 from small_images import images, small_cnn
 from small_tasks import blobs, member, small_mlp, task
+from user_objects import Rotate, SignDescent, attention, bag_of_words, sentences
 
 pytestmark = [
     pytest.mark.gpu,
@@ -190,6 +191,39 @@ def test_augmented_training_equals_cpu(changes, caplog):
     with caplog.at_level(logging.WARNING):
         gpu = train_population(on_gpu(images(), Coteaching(), **changes, **shared), members)
     assert "cannot be" not in caplog.text  # neither vectorised, captured nor compiled
+    assert_same(gpu, train_population(task(images(), Coteaching(), **shared), members), exactly=False)
+
+
+# Objects of users
+
+
+@pytest.mark.parametrize("network", [bag_of_words, attention], ids=lambda network: network.__name__)
+def test_modules_of_users_train_as_on_a_cpu(network):
+    """An embedding; attention with layer normalisation."""
+    shared = {"network": network, "evaluate": {"valid": sentences(48)}}
+    members = [member(0.5, seed=1), member(0.8, seed=2)]
+    gpu = train_population(on_gpu(sentences(), Coteaching(), **shared), members)
+    assert_same(gpu, train_population(task(sentences(), Coteaching(), **shared), members), exactly=False)
+
+
+def test_optimizer_of_users_is_captured(train_data, caplog):
+    members = [member(seed=seed, learning_rate=1e-3, optimizer=SignDescent()) for seed in (1, 2)]
+    with caplog.at_level(logging.WARNING):
+        graph, eager = (
+            train_population(on_gpu(train_data, Coteaching(), graph=captured), members) for captured in (True, False)
+        )
+    assert "cannot be" not in caplog.text
+    assert_same(graph, eager, exactly=False)
+    assert (graph.curves.loss[:, -1] < graph.curves.loss[:, 0]).all()
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_augmentation_of_users_equals_that_of_a_cpu(graph, caplog):
+    shared = {"network": small_cnn, "augmentation": (Rotate(), Flip()), "optimizer": SGD(0.9)}
+    members = [member(0.5, seed=1, learning_rate=0.02), member(0.8, seed=2, learning_rate=0.02)]
+    with caplog.at_level(logging.WARNING):
+        gpu = train_population(on_gpu(images(), Coteaching(), graph=graph, **shared), members)
+    assert "cannot be" not in caplog.text
     assert_same(gpu, train_population(task(images(), Coteaching(), **shared), members), exactly=False)
 
 

@@ -10,8 +10,15 @@ import pytest
 
 from listeners import Log
 from s2e.engine import Member, Task, Trained, train_population
+from s2e.errors import UnreadableData
 from s2e.experiments import memorization
-from s2e.experiments.memorization import TrainingSetting, random_schedule, reproduce_memorization, studies
+from s2e.experiments.memorization import (
+    TrainingSetting,
+    random_schedule,
+    read_population,
+    reproduce_memorization,
+    studies,
+)
 from s2e.experiments.memorization_results import Trainings, claims_of, is_memorised, together
 from s2e.runs import Run, RunLocation
 from s2e.specs import MemorizationOptions
@@ -130,3 +137,13 @@ def test_claims_count_the_curves_and_compare_the_schedules() -> None:
     assert list(together(named)) == ["none (R = 1)", "Co-teaching's", "random (1 draw)"]
     named["random 1"] = {"pair:0.4": ONLY_RISES}  # gains as much as Co-teaching's
     assert claims_of({"schedules": named})[-1].verdict.value == "not reproduced"
+
+
+@pytest.mark.parametrize("about", [["cpu", "0123"], ["cpu", "0123", "soon"], ["cpu", "0123", "nan"], [1.0, 2.0, 3.0]])
+def test_population_without_its_device_fingerprint_and_seconds_is_refused(tmp_path: Path, about: list[object]) -> None:
+    share = np.full((1, 3), 0.5)
+    arrays = {"train": share, "test": share, "precision": share, "about": np.array(about)}
+    Run(tmp_path).write_arrays("population-all.npz", arrays)
+    entries = [(TrainingSetting("digits"), "pair:0.4", 0)]
+    with pytest.raises(UnreadableData, match="`about` is missing or no device, fingerprint and seconds; remove it"):
+        read_population(Run(tmp_path), "all", entries, 3)

@@ -31,6 +31,7 @@ import image_files
 import published_files
 import report_runs
 import s2e
+import sampler_runs
 from fitted_classifiers import fitted, three_blobs
 from frequent_checkpoints import Killed, every_epoch, kill_at
 from mutations import (
@@ -50,12 +51,14 @@ from s2e.audit import audit_run
 from s2e.data import load, parse_noise
 from s2e.data.image_encoding import ImageEncoder
 from s2e.data.input_readers import ArrayReader
+from s2e.data.loading import human_labels
 from s2e.data.noise import transition_matrix
 from s2e.data.reviewed import read_decisions
 from s2e.engine import Task
 from s2e.engine.checkpoints import DIGEST, digest_of
 from s2e.engine.training import train_population
 from s2e.errors import S2EError
+from s2e.experiments import memorization
 from s2e.experiments.schedule_table.table import ScheduleTable
 from s2e.methods import Coteaching
 from s2e.report import build_report
@@ -63,8 +66,11 @@ from s2e.runs import Run, RunLocation, Session, stored_options
 from s2e.schedules import parse_schedule
 from s2e.specs import CompareOptions, SearchOptions, assemble, flatten
 from s2e.studies.studies import DATA_FINGERPRINT, copy_in_memory, open_study
+from s2e.workflows import SILENT
 from s2e.workflows.finished import FinishedTrainings
+from s2e.workflows.pipeline import relabelled_task
 from s2e.workflows.predict import predict
+from searches import make_plan
 from small_runs import save_clusters
 from small_tasks import blobs, member, task
 from tables import random_table
@@ -220,6 +226,23 @@ def _mnist(name: str) -> Callable[[Path], Path]:
     return prepare
 
 
+def _cifar10(name: str) -> Callable[[Path], Path]:
+    def prepare(folder: Path) -> Path:
+        names = "\n".join([*"abcdefghij", ""]).encode()
+        files = {**published_files.cifar10_files(), "batches.meta.txt": names}
+        published_files.write(folder / "cifar-10-batches-bin", files)
+        return folder / "cifar-10-batches-bin" / name
+
+    return prepare
+
+
+def _human_labels(folder: Path) -> Path:
+    (folder / "cifar-n").mkdir()
+    labels = np.random.default_rng(0).integers(0, 10, 30)
+    np.savez(folder / "cifar-n" / "cifar10n.npz", worse_label=labels, clean_label=labels)
+    return folder / "cifar-n" / "cifar10n.npz"
+
+
 def _matrix(suffix: str) -> Callable[[Path], Path]:
     def prepare(folder: Path) -> Path:
         path, matrix = folder / f"matrix{suffix}", np.full((3, 3), 0.1) + 0.7 * np.eye(3)
@@ -304,6 +327,53 @@ def _study_settings(config: Any) -> dict[str, Any]:
     left_out = {*SearchOptions.MUTABLE_ON_RESUME, "data", "reviewed"}
     options = {name: value for name, value in config["options"].items() if name not in left_out}
     return {**options, DATA_FINGERPRINT: config[DATA_FINGERPRINT]}
+
+
+def _validated() -> Task:
+    return task(blobs(), Coteaching(), evaluate={"valid": blobs(96, wrong=0.0, seed=1)}, epochs=1)
+
+
+def _validation(folder: Path) -> Path:
+    Run.create(folder / "run", {})
+    _read_validation(folder)
+    return folder / "run" / "validation.npz"
+
+
+def _read_validation(folder: Path) -> object:
+    return relabelled_task(_validated(), make_plan(epochs=1), Run(folder / "run"), SILENT)
+
+
+ENTRIES = [
+    (memorization.TrainingSetting("digits"), noise, seed) for noise in ("pair:0.4", "symmetric:0.2") for seed in (0, 1)
+]
+
+
+def _population(folder: Path) -> Path:
+    shares = np.random.default_rng(0).random((len(ENTRIES), 3))
+    about = np.array(["cpu", "0123abcd", "12.5"])
+    Run(folder).write_arrays(
+        "population-all.npz", {"train": shares, "test": shares, "precision": shares, "about": about}
+    )
+    return folder / "population-all.npz"
+
+
+def _read_population(folder: Path) -> object:
+    return memorization.read_population(Run(folder), "all", ENTRIES, 3)
+
+
+_SEARCHERS = {"repeats": 2, "generation_size": 2, "space": "coteaching", "trials": 4, "random_trials": 6}
+_SEARCHERS |= {"samplers": ("random",), "jobs": 1, "seed": 5}
+
+
+def _searchers(folder: Path) -> Path:
+    options = sampler_runs.sampler_options(on=f"table:{sampler_runs.write_table(folder / 'table.npz')}", **_SEARCHERS)
+    sampler_runs.compare(options, folder / "run")
+    return folder / "run" / "traces-random.npz"
+
+
+def _resume_searchers(folder: Path) -> object:
+    options = sampler_runs.sampler_options(on=f"table:{folder / 'table.npz'}", **_SEARCHERS)
+    return sampler_runs.compare(options, folder / "run", resume=True)
 
 
 def _finished(folder: Path) -> object:
@@ -436,6 +506,11 @@ DATA = [
         Reader(f"mnist {name}", _mnist(name), mutated_bytes, lambda folder: load("mnist", folder, download=False))
         for name in ("train-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
     ),
+    *(
+        Reader(f"cifar10 {name}", _cifar10(name), mutated_bytes, lambda folder: load("cifar10", folder, download=False))
+        for name in ("data_batch_2.bin", "batches.meta.txt")
+    ),
+    Reader("human labels", _human_labels, mutated_npz, lambda folder: human_labels("cifar10", "worst", folder)),
     Reader("matrix .npy", _matrix(".npy"), mutated_npy, _read_matrix(".npy")),
     Reader("matrix .json", _matrix(".json"), mutated_json, _read_matrix(".json")),
     Reader("matrix .csv", _matrix(".csv"), mutated_bytes, _read_matrix(".csv")),
@@ -470,7 +545,9 @@ RUNS = [
         "review.npz",
         examples=6,
     ),
-    *_of_run("report", _report, report_runs.table, "config.json", "result.json", "review.json", examples=6),
+    *_of_run(
+        "report", _report, report_runs.table, "config.json", "result.json", "review.json", "columns.json", examples=6
+    ),
     *_of_run(
         "report",
         _report,
@@ -485,6 +562,9 @@ RUNS = [
     *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors", examples=12),
     *_of_run("resume", _resume("search", SearchOptions), report_runs.images, "config.json"),
     *_of_run("resume", _resume("compare", CompareOptions), report_runs.comparison, "config.json", examples=20),
+    Reader("resume, validation.npz", _validation, mutated_npz, _read_validation),
+    Reader("resume, population of memorization", _population, mutated_npz, _read_population),
+    Reader("resume, traces of searchers", _searchers, mutated_npz, _resume_searchers, examples=6),
     *_of_run("study", _study, report_runs.images, "study.db", examples=20),
     *_of_run("finished trainings", _finished, report_runs.comparison, "outcomes.npz"),
 ]

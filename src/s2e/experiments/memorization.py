@@ -7,6 +7,7 @@ stored when it is finished. Nothing is chosen by the test accuracy, which is rec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -128,7 +129,7 @@ def reproduce_memorization(
             own = [setting for setting in settings if setting.population == population]
             if not (run.path / _file(population)).exists():
                 _train(run, population, entries_of(own, options), session, listener)
-            found, made[population] = _read(run, population, entries_of(own, options), options.epochs)
+            found, made[population] = read_population(run, population, entries_of(own, options), options.epochs)
             trained |= found
         shown = {
             study: {name: _by_noise(setting, trained, options.noises) for name, setting in named.items()}
@@ -246,15 +247,18 @@ def random_schedule(index: int, seed: int, epochs: int) -> Floats:
     return np.asarray(space.decode(point, epochs)[0])
 
 
-def _read(
+def read_population(
     run: Run, population: str, entries: Sequence[Entry], epochs: int
 ) -> tuple[dict[tuple[TrainingSetting, str], Trainings], dict[str, Any]]:
     """Return the trainings of a stored population by setting and noise setting, and how it was made."""
     shape = (len(entries), epochs)
     found = run.read_floats(_file(population), dict.fromkeys(("train", "test", "precision"), shape))
     about = run.read_arrays(_file(population)).get(ABOUT, np.empty(0))
-    if about.shape != (3,) or about.dtype.kind != "U":
-        raise UnreadableData(f"{str(run.path / _file(population))!r} is damaged: `{ABOUT}` is missing; remove it.")
+    if about.shape != (3,) or about.dtype.kind != "U" or not _is_duration(str(about[2])):
+        raise UnreadableData(
+            f"{str(run.path / _file(population))!r} is damaged: `{ABOUT}` is missing or no device, fingerprint and "
+            "seconds; remove it."
+        )
     device, fingerprint, seconds = map(str, about)
     rows: dict[tuple[TrainingSetting, str], list[int]] = {}
     for row, (setting, noise, _) in enumerate(entries):
@@ -263,6 +267,13 @@ def _read(
         key: Trainings(found["train"][own], found["test"][own], found["precision"][own]) for key, own in rows.items()
     }
     return trained, {"device": device, "data_fingerprint": fingerprint, "seconds": float(seconds)}
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return 0 <= float(text) < math.inf
+    except ValueError:
+        return False
 
 
 def _file(population: str) -> str:

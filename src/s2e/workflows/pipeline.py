@@ -299,7 +299,7 @@ def find_schedules(
         The best trial of each search, and the task with the validation labels they were scored on.
     """
     if relabel:
-        task = _relabelled(task, searches[0].plan, run, listener)
+        task = relabelled_task(task, searches[0].plan, run, listener)
     plan, study = searches[0].plan, searches[0].study
     samples = len(np.unique(task.evaluate[VALIDATION].rows))
 
@@ -355,13 +355,13 @@ def find_schedule_in_time(
         listener.note(line)
     limited = search_time.limited(listener)
     if generations and complete_trials(search.study) and not limited.has_time:  # resumed, to train the final classifier
-        task = _relabelled(task, search.plan, run, listener) if relabel else task
+        task = relabelled_task(task, search.plan, run, listener) if relabel else task
         return best_trial(search.study, search.plan.space, task.epochs), task, True
     (found,), task = find_schedules(task, [search], listener=limited, **more)
     return found, task, limited.stopped
 
 
-def _relabelled(task: Task, plan: SearchPlan, run: Run | None, listener: ProgressListener) -> Task:
+def relabelled_task(task: Task, plan: SearchPlan, run: Run | None, listener: ProgressListener) -> Task:
     """Relabel the validation part, or read the labels that an earlier session stored."""
     stored = {} if run is None else run.read_arrays(RELABELLED)
     if not stored:
