@@ -139,8 +139,11 @@ _ITERATIONS = 200
 _TOLERANCE = 1e-5
 """The iteration ends when no parameter changes by more; its statistical error is far larger."""
 
-_LARGE, _TOLERANCE_OF_LARGE = 2**18, 1e-3
-"""Beliefs of more samples times candidates are computed in single precision, with this tolerance."""
+_LARGE, _COARSE_TOLERANCE = 2**18, 1e-3
+"""Beliefs of more samples times candidates are computed in single precision, with this tolerance.
+
+It is also that of estimates that start from similar ones, for their likelihood, which hardly changes near its maximum.
+"""
 
 _ROUNDING = 1e-9
 """Relative difference up to which two sums over many samples count as equal."""
@@ -244,7 +247,8 @@ def audit(evidence: Evidence, similar: LabelAudit | None = None) -> LabelAudit:
 
     Args:
         evidence: labels and predictions.
-        similar: result for similar predictions of the same classes; the estimation starts from its transition matrix.
+        similar: result for similar predictions of the same classes. The estimation starts from its transition matrix,
+            and ends when it is precise enough to compare likelihoods.
     """
     labels, samples = evidence.labels, np.arange(len(evidence.labels))
     candidates = _Candidates.of(evidence)
@@ -627,7 +631,7 @@ def _most_likely(
         _packed(_Parameters(0.0, np.zeros(pairs.classes), start)),
         memory=0 if many or (weight < 1).any() else _MEMORY,
         iterations=ITERATIONS_OF_MANY if many else _ITERATIONS,
-        tolerance=_TOLERANCE_OF_LARGE if candidates.large else _TOLERANCE,
+        tolerance=_TOLERANCE if similar is None and not candidates.large else _COARSE_TOLERANCE,
     )
     return _unpacked(found, pairs)
 
