@@ -188,9 +188,9 @@ def search(
         method: one with a keep rate: coteaching, mentornet, coteaching+ or jocor, or an object with the interface
             `s2e.Method`; "auto" lets these four compete.
         space: the family of schedules, by name or as an object with the interface `s2e.Space`.
-        sampler: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, tpe-multivariate, gp, cmaes or
-            hyperband; or any `optuna.samplers.BaseSampler`. The state of a sampler object is not restored when a search
-            is resumed.
+        sampler: curve, curve-dynamics, newton, newton-curve, natural or gradient; Optuna's random, tpe,
+            tpe-multivariate, gp, cmaes or hyperband; or any `optuna.samplers.BaseSampler`. The state of a sampler
+            object is not restored when a search is resumed.
         trials: schedules to train at most; 30 when None, or five generations where `generation_size` is "auto".
         generation_size: K, schedules trained at once, as one population. "auto" chooses it: on a GPU the largest of 6
             to 32 whose training step takes at most 1.25 times as long as that of 6, measured in a second or two, but at

@@ -259,8 +259,8 @@ class SearchSpec:
     space: str | Any = option("s2e", "Family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp")
     sampler: str | Any = option(
         "curve",
-        "Sampler: curve, newton, newton-curve, natural, gradient, or Optuna's random, tpe, tpe-multivariate, gp, cmaes "
-        "or hyperband",
+        "Sampler: curve, curve-dynamics, newton, newton-curve, natural, gradient, or Optuna's random, tpe, "
+        "tpe-multivariate, gp, cmaes or hyperband",
     )
     trials: int | None = option(
         None,

@@ -26,7 +26,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from s2e.errors import InvalidInput
-from s2e.samplers import SAMPLERS, CurveSampler, RelaxationSampler, sampler_spec
+from s2e.samplers import SAMPLERS, CurveSampler, DynamicsSampler, RelaxationSampler, sampler_spec
 from s2e.samplers.control_variate import CurveControl
 from s2e.samplers.relaxation import STEPS
 from s2e.schedules.spaces import SPACES, Space
@@ -174,6 +174,7 @@ class LatticeSampler(BaseSampler):
 
 KINDS = {
     "curve": CurveSampler,
+    "curve-dynamics": DynamicsSampler,
     **dict.fromkeys((*STEPS, "newton-curve"), RelaxationSampler),
     "random": RandomSampler,
     "tpe": TPESampler,

@@ -243,3 +243,24 @@ def test_landmarks_match_values_worked_by_hand():
     assert landmarks(200).tolist() == [1, 3, 8, 24, 40, 69, 72, 104, 135, 167, 199]
     assert landmarks(200, 2).tolist() == [1, 40, 199]
     assert S2ESpace().decode(np.zeros((1, 20)), 200, at=landmarks(200)).shape == (1, 11)
+
+
+def test_a_model_with_offsets_models_the_differences():
+    generator = np.random.default_rng(0)
+    curves, values, offsets = generator.random((9, 4)), generator.random(9), generator.random(9)
+    others, expected = generator.random((5, 4)), generator.random(5)
+    model, differences = CurveModel(curves, values, offsets), CurveModel(curves, values - offsets)
+    np.testing.assert_allclose(model.mean(others, expected), expected + differences.mean(others))
+    (mean, deviation), (plain_mean, plain_deviation) = model.predict(others, expected), differences.predict(others)
+    np.testing.assert_allclose(mean, expected + plain_mean)
+    np.testing.assert_allclose(deviation, plain_deviation)
+
+
+def test_equal_offsets_change_no_expected_improvement():
+    generator = np.random.default_rng(1)
+    curves, values, others, running = (generator.random(shape) for shape in ((9, 4), 9, (5, 4), (2, 4)))
+    model, plain = CurveModel(curves, values, np.full(9, 0.3)), CurveModel(curves, values)
+    improvement = model.expected_improvement(others, np.full(5, 0.3))
+    np.testing.assert_allclose(improvement, plain.expected_improvement(others), rtol=1e-6)
+    assumed = model.assuming_predictions(running, np.full(2, 0.3)).expected_improvement(others, np.full(5, 0.3))
+    np.testing.assert_allclose(assumed, plain.assuming_predictions(running).expected_improvement(others), rtol=1e-6)

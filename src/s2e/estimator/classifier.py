@@ -101,8 +101,8 @@ class S2EClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             every label is kept; "coteaching:by_class=true" or "…=false" decides it.
         space: the family of schedules: s2e, coteaching, single-1 … single-4, rbf or mlp, or an object with the
             interface `s2e.Space`.
-        sampler: how schedules are chosen: curve, newton, newton-curve, natural or gradient; Optuna's random, tpe, gp,
-            cmaes or hyperband; or any `optuna.samplers.BaseSampler`.
+        sampler: how schedules are chosen: curve, curve-dynamics, newton, newton-curve, natural or gradient; Optuna's
+            random, tpe, gp, cmaes or hyperband; or any `optuna.samplers.BaseSampler`.
         generation_size: K, schedules trained at once, as one population; "auto": 6 on a CPU, on a GPU up to 32 if they
             take little longer than 6, at most a fifth of `n_trials`.
         time_budget: seconds, or a text such as "90s", "2m" or "1h", for the whole of `fit`: the search ends early

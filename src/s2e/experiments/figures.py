@@ -33,6 +33,7 @@ WIDTH_OF_SEVERAL = 0.5
 
 SAMPLER_STYLES = {
     "curve": Style("#CC3311", width=2.4, layer=6),
+    "curve-dynamics": Style("#EE99AA", (4, 1), width=1.8, layer=5),
     "newton-curve": Style("#EE7733", (6, 1.5), width=1.8, layer=5),
     "newton": Style("#0077BB", (3.5, 1.5)),
     "natural": Style("#56B4E9", (5, 1.3, 1, 1.3)),

@@ -6,14 +6,17 @@ trials, so a killed search continues from its storage with the same next point.
 
 from s2e.samplers.curve_model import CurveModel, landmarks
 from s2e.samplers.curve_sampler import CurveSampler, neighbours
+from s2e.samplers.dynamics_sampler import DynamicsSampler
 from s2e.samplers.registry import SAMPLERS, SamplerSpec, sampler_spec
 from s2e.samplers.relaxation_sampler import RelaxationSampler
-from s2e.samplers.study_view import complete_trials
+from s2e.samplers.study_view import VALIDATION_ACCURACY, complete_trials
 
 __all__ = [
     "SAMPLERS",
+    "VALIDATION_ACCURACY",
     "CurveModel",
     "CurveSampler",
+    "DynamicsSampler",
     "RelaxationSampler",
     "SamplerSpec",
     "complete_trials",

@@ -60,42 +60,50 @@ class CurveModel:
     Args:
         curves: (n, F) scored curves.
         values: (n,) their scores.
+        offsets: (n,) what another model expects of these curves; the process models the differences. None for zeros.
+            Wherever curves are predicted, their offsets are needed, too.
+        prior: of the hyperparameters.
     """
 
-    def __init__(self, curves: Floats, values: Floats) -> None:
-        self._mean, self._deviation = _moments(values)
+    def __init__(self, curves: Floats, values: Floats, offsets: Floats | None = None, *, prior: Prior = PRIOR) -> None:
+        differences = values if offsets is None else values - offsets
+        self._mean, self._deviation = _moments(differences)
         self._curves = curves
-        self._process = _process(curves.tobytes(), values.tobytes(), curves.shape[1])
+        self._offsets = np.zeros(len(values)) if offsets is None else offsets
+        self._process = _process(curves.tobytes(), differences.tobytes(), curves.shape[1], prior)
 
-    def assuming_predictions(self, curves: Floats) -> CurveModel:
+    def assuming_predictions(self, curves: Floats, offsets: Floats | None = None) -> CurveModel:
         """Return the model after observing its own predictions at these curves, with the same hyperparameters."""
         extended = copy.copy(self)
         extended._curves = np.concatenate([self._curves, curves])
+        extended._offsets = np.concatenate([self._offsets, np.zeros(len(curves)) if offsets is None else offsets])
         with one_thread_for_products():
             extended._process = self._process.assuming_predictions(curves)
         return extended
 
-    def mean(self, curves: Floats) -> Floats:
+    def mean(self, curves: Floats, offsets: Floats | None = None) -> Floats:
         """Return the mean of the expected score of each curve, (n,)."""
         with one_thread_for_products():
-            return np.asarray(self._mean + self._deviation * self._process.mean(curves))
+            mean = self._mean + self._deviation * self._process.mean(curves)
+        return np.asarray(mean if offsets is None else mean + offsets)
 
-    def predict(self, curves: Floats) -> tuple[Floats, Floats]:
+    def predict(self, curves: Floats, offsets: Floats | None = None) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the expected score of each curve, (n,) and (n,).
 
         The deviation does not include the noise of a single training, which a better schedule does not change.
         """
         with one_thread_for_products():
             mean, deviation = self._process.predict(curves)
-        return self._mean + self._deviation * mean, self._deviation * deviation
+        mean = self._mean + self._deviation * mean
+        return mean if offsets is None else mean + offsets, self._deviation * deviation
 
-    def expected_improvement(self, curves: Floats) -> Floats:
+    def expected_improvement(self, curves: Floats, offsets: Floats | None = None) -> Floats:
         """Return the expected improvement of each curve over the best score, (n,).
 
         The best score is the smallest mean over the scored curves: a measured score may be low by chance.
         """
-        best = self.mean(self._curves).min()
-        mean, deviation = self.predict(curves)
+        best = self.mean(self._curves, self._offsets).min()
+        mean, deviation = self.predict(curves, offsets)
         gap = best - mean
         z = gap / np.maximum(deviation, 1e-12)
         density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
@@ -116,7 +124,7 @@ def _standardised(values: Floats) -> Floats:
 
 
 @lru_cache(maxsize=32)
-def _process(curves: bytes, values: bytes, landmarks: int) -> Process:
+def _process(curves: bytes, values: bytes, landmarks: int, prior: Prior = PRIOR) -> Process:
     """Return the process of standardised scores, computed once for all points of a generation.
 
     They are asked with the same complete trials.
@@ -125,7 +133,7 @@ def _process(curves: bytes, values: bytes, landmarks: int) -> Process:
     with one_thread_for_products():
         fitted = _rows_to_fit(len(scores))
         own = scores[fitted]
-        hyperparameters = _fit(inputs[fitted].tobytes(), _standardised(own).tobytes(), landmarks)
+        hyperparameters = _fit(inputs[fitted].tobytes(), _standardised(own).tobytes(), landmarks, prior)
         if len(scores) <= MAX_EXACT:
             return GaussianProcess(inputs, _standardised(scores), hyperparameters)
         inducing = inputs[_representative_rows(inputs, scores)]
@@ -133,9 +141,9 @@ def _process(curves: bytes, values: bytes, landmarks: int) -> Process:
 
 
 @lru_cache(maxsize=256)
-def _fit(curves: bytes, values: bytes, landmarks: int) -> Hyperparameters:
+def _fit(curves: bytes, values: bytes, landmarks: int, prior: Prior = PRIOR) -> Hyperparameters:
     """Fit hyperparameters to standardised scores."""
-    return fit_hyperparameters(np.frombuffer(curves).reshape(-1, landmarks), np.frombuffer(values), PRIOR)
+    return fit_hyperparameters(np.frombuffer(curves).reshape(-1, landmarks), np.frombuffer(values), prior)
 
 
 def _rows_to_fit(count: int) -> NDArray[np.int64]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from s2e.errors import InvalidInput
-from s2e.samplers.curve_model import CurveModel, Floats, landmarks
+from s2e.samplers.curve_model import PRIOR, CurveModel, Floats, landmarks
+from s2e.samplers.gaussian_process import Prior
 from s2e.samplers.study_view import check_single_objective, complete_trials, sample_uniformly
 from s2e.schedules import Space, coteaching_curve
 
@@ -39,6 +41,25 @@ NEAREST = 20
 """Best points of a round."""
 EQUAL_CURVES = 0.02
 """Root mean square difference of curves up to which they count as equal; a training cannot distinguish them."""
+
+
+def _no_offsets(points: Floats) -> Floats:
+    return np.zeros(len(points))
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What the Gaussian process of a curve sampler models.
+
+    Attributes:
+        values: (n,) of the scored trials, smaller is better.
+        offsets: what another model expects of points (m, D), as (m,); the process models the differences.
+        prior: of the hyperparameters of the process.
+    """
+
+    values: Floats
+    offsets: Callable[[Floats], Floats] = _no_offsets
+    prior: Prior = PRIOR
 
 
 class CurveSampler(BaseSampler):
@@ -94,7 +115,7 @@ class CurveSampler(BaseSampler):
         if len(scored) < self.startup:
             point = self._first_point(trial.number, [*scored, *running], generator)
         else:
-            point = self._most_promising(study, scored, running, generator)
+            point = self._most_promising(study, trial.number, scored, running, generator)
         return {name: float(u) for name, u in zip(self.space.names, point, strict=True) if name in search_space}
 
     def sample_independent(
@@ -134,23 +155,37 @@ class CurveSampler(BaseSampler):
         return np.asarray(candidates[distances.min(axis=1).argmax()])
 
     def _most_promising(
-        self, study: Study, scored: list[FrozenTrial], running: list[FrozenTrial], generator: np.random.Generator
+        self,
+        study: Study,
+        number: int,
+        scored: list[FrozenTrial],
+        running: list[FrozenTrial],
+        generator: np.random.Generator,
     ) -> Floats:
-        sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
         points = self._points(scored)  # (n, D)
-        model = CurveModel(self._features(points), np.array([sign * one.values[0] for one in scored]))
-        best = points[np.argsort(model.mean(self._features(points)))[:BEST_POINTS]]  # (BEST_POINTS, D)
+        target = self._target(study, number, scored)
+        model = CurveModel(self._features(points), target.values, target.offsets(points), prior=target.prior)
+        means = model.mean(self._features(points), target.offsets(points))
+        best = points[np.argsort(means)[:BEST_POINTS]]  # (BEST_POINTS, D)
         uniform_draws = generator.random((UNIFORM_CANDIDATES, self.space.dimension))
         near_best = neighbours(best, NEAR_CANDIDATES, generator, share=MOVED_SHARE)
         candidates = np.concatenate([uniform_draws, near_best])
         features = self._features(candidates)  # (n, F)
+        offsets = target.offsets(candidates)  # (n,)
         if not running:
-            return np.asarray(candidates[model.expected_improvement(features).argmax()])
-        running_features = self._features(self._points(running))  # (r, F)
-        improvement = model.assuming_predictions(running_features).expected_improvement(features)
+            return np.asarray(candidates[model.expected_improvement(features, offsets).argmax()])
+        running_points = self._points(running)
+        running_features = self._features(running_points)  # (r, F)
+        model = model.assuming_predictions(running_features, target.offsets(running_points))
+        improvement = model.expected_improvement(features, offsets)
         # Where scores are mostly noise, a running curve may still have the largest expected improvement.
         is_new = _squared_distances(features, running_features).min(axis=1) > 0
         return np.asarray(candidates[np.where(is_new, improvement, -1.0).argmax()])
+
+    def _target(self, study: Study, number: int, scored: list[FrozenTrial]) -> Target:  # noqa: ARG002
+        """Return what is modelled for the point of a trial: the scores themselves, without offsets."""
+        sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
+        return Target(np.array([sign * one.values[0] for one in scored]))
 
     def _squared_distance(self, point: Floats, trials: list[FrozenTrial]) -> float:
         """Return the mean squared difference of a point's curve and the nearest one of some trials."""

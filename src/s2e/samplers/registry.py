@@ -11,6 +11,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 from s2e.errors import InvalidInput, unknown_name
 from s2e.samplers.control_variate import CurveControl
 from s2e.samplers.curve_sampler import CurveSampler
+from s2e.samplers.dynamics_sampler import DynamicsSampler
 from s2e.samplers.relaxation import STEPS
 from s2e.samplers.relaxation_sampler import RelaxationSampler
 from s2e.schedules import Space
@@ -85,6 +86,10 @@ def _curve(space: Space, epochs: int, generation_size: int) -> SamplerSpec:  # n
     return SamplerSpec(lambda seed: CurveSampler(space, epochs, seed=seed))
 
 
+def _curve_dynamics(space: Space, epochs: int, generation_size: int) -> SamplerSpec:  # noqa: ARG001
+    return SamplerSpec(lambda seed: DynamicsSampler(space, epochs, seed=seed))
+
+
 def _optuna(build: SamplerFactory) -> Callable[[Space, int, int], SamplerSpec]:
     """Wrap a sampler of Optuna, whose seeds have 32 bits."""
     return lambda space, epochs, generation_size: SamplerSpec(lambda seed: build(seed % 2**32))  # noqa: ARG005
@@ -111,6 +116,7 @@ def _hyperband(space: Space, epochs: int, generation_size: int) -> SamplerSpec: 
 
 SAMPLERS: dict[str, Callable[[Space, int, int], SamplerSpec]] = {
     "curve": _curve,
+    "curve-dynamics": _curve_dynamics,
     **{step: _relaxation(step) for step in STEPS},
     "newton-curve": _relaxation("newton", curve_control=True),
     "random": _optuna(lambda seed: RandomSampler(seed=seed)),

@@ -15,6 +15,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from s2e.errors import InvalidInput
 
+VALIDATION_ACCURACY = "validation_accuracy"
+"""User attribute of a trial: its validation accuracy after every epoch trained."""
+
 
 def check_single_objective(study: Study) -> None:
     """Raise `InvalidInput` if a study has several objectives."""

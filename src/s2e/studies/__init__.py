@@ -1,5 +1,6 @@
 """Schedule search: the generation loop over an Optuna study, with its plan, storage, pruning and selection."""
 
+from s2e.samplers import VALIDATION_ACCURACY
 from s2e.studies.executors import resolve_execution
 from s2e.studies.generation_size import SIZES, choose_generation_size
 from s2e.studies.loop import GenerationFinished, OnGeneration, Stop, epochs_left, run_generations, search_schedules
@@ -18,7 +19,6 @@ from s2e.studies.studies import DATA_FINGERPRINT, differences, load_study, open_
 from s2e.studies.trials import (
     DIVERGED,
     FINISHED,
-    VALIDATION_ACCURACY,
     accuracy_attribute,
     diverged_trials,
     finished_trials,

@@ -11,13 +11,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from s2e.engine import VALIDATION
 from s2e.errors import UnreadableData
+from s2e.samplers import VALIDATION_ACCURACY
 from s2e.schedules import Space
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 """States of trials that were trained for all epochs, or stopped early."""
-
-VALIDATION_ACCURACY = "validation_accuracy"
-"""User attribute of a trial: its validation accuracy after every epoch trained."""
 
 DIVERGED = "diverged"
 """User attribute of a trial whose loss stopped being finite: True; absent from the others."""
