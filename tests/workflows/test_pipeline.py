@@ -42,7 +42,7 @@ from s2e.workflows.pipeline import (
     train_final,
     training_on_audited_labels,
 )
-from s2e.workflows.run_files import network_name
+from s2e.workflows.run_files import classifier_row, network_name
 from small_tasks import blobs
 
 TRAINING = TrainingSpec(epochs=3, batch_size=32, learning_rate=1e-2)
@@ -304,3 +304,17 @@ def test_networks_that_predict_alone_are_trained_on_audited_labels_too() -> None
     alone = ClassifierSpec(models=False)
     search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1, classifier=alone, listener=log)
     assert [name for name, _ in log.stages] == ["search", "final training", "training on audited labels"]
+
+
+def test_a_validation_part_that_models_are_fitted_to_is_predicted_by_others() -> None:
+    """Labels that are drawn at random cannot be predicted by classifiers that were not trained on them."""
+    drawn = np.random.default_rng(0).integers(0, 4, len(VALID))
+    guesses = replace(VALID, labels=drawn, clean_labels=None)
+    task = replace(a_task(), evaluate={VALIDATION: guesses})
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1)
+    assert outcome.models is not None
+    assert outcome.held_out is not None
+    assert outcome.held_out.shape == (len(VALID), 4)
+    assert (outcome.held_out.argmax(axis=1) == drawn).mean() < 0.5
+    row = classifier_row(outcome, None)
+    assert row["valid"] == pytest.approx((outcome.held_out.argmax(axis=1) == drawn).mean())

@@ -447,6 +447,8 @@ class PipelineResult:
         ensemble: the networks of the classifier.
         models: models that vote beside the networks; None if these predict alone.
         chosen_by: the validation part by which they were chosen; after relabelling, with both labels of every sample.
+        held_out: (n, C) predictions for the validation part of classifiers not trained on it, if models vote: these are
+            then fitted to it too. None where no classifier was trained on it.
         stopped: whether the search ended before its last trial, to keep a time budget.
     """
 
@@ -458,6 +460,7 @@ class PipelineResult:
     ensemble: Ensemble
     chosen_by: LabelledData
     models: PooledModels | None
+    held_out: NDArray[np.float64] | None = None
     stopped: bool = False
 
     def probabilities(self, data: LabelledData) -> NDArray[np.float64]:
@@ -624,9 +627,9 @@ def search_and_train(
         selected, of_fixed = finished[: len(baselines) + 1], finished[len(baselines) + 1 :]
         records = audit_records(selected[-1], noisy)
         of_models = predictions() if samples is not None else []
-    models, ensemble = None, None
+    models, ensemble, held_out = None, None, None
     if samples is not None:
-        models, ensemble, records = _pooled(task, samples, selected[-1], records, of_models, plan)
+        models, ensemble, records, held_out = _pooled(task, samples, selected[-1], records, of_models, plan)
         if models is None:
             of_fixed = train(fixed, stage="training with fixed schedules")
     retrained = []
@@ -647,7 +650,7 @@ def search_and_train(
             task, ensemble, learning_rate=plan.learning_rate, seed=derive(plan.seed, "distil"), on_epoch=listener.epoch
         )
     kind = "relabelled" if relabel else validation
-    return PipelineResult(found, selected, records, kind, task, ensemble, by, models, stopped)
+    return PipelineResult(found, selected, records, kind, task, ensemble, by, models, held_out, stopped)
 
 
 def _samples_of_models(train: LabelledData, valid: LabelledData, validation: str) -> LabelledSamples | None:
@@ -680,7 +683,7 @@ def _pooled(
     records: dict[str, NDArray[Any]],
     predictions: Sequence[tuple[str, NDArray[np.float64]]],
     plan: SearchPlan,
-) -> tuple[PooledModels | None, Ensemble | None, dict[str, NDArray[Any]]]:
+) -> tuple[PooledModels | None, Ensemble | None, dict[str, NDArray[Any]], NDArray[np.float64] | None]:
     """Let models vote beside the networks.
 
     Models are trained on the posterior of the label audit by the pool, and so are the networks if they vote. Clean
@@ -696,7 +699,8 @@ def _pooled(
 
     Returns:
         The models, None if the networks predict alone; the networks that vote beside them, None if these are not
-        trained here; and the records with the predictions of the pool.
+        trained here; the records with the predictions of the pool; and these for the held-out validation part, None
+        if the networks predict alone.
     """
     evidence = Evidence.from_records(records)
     networks = evidence.probabilities.mean(axis=0, dtype=np.float64)  # (N, C)
@@ -707,7 +711,7 @@ def _pooled(
         networks = np.concatenate([networks, clean.astype(np.float64)])
     votes, pool = votes_of(data, networks, predictions)
     if list(votes) == [NETWORKS]:
-        return None, None, records
+        return None, None, records, None
     trusted = np.array(np.count_nonzero(data.known), dtype=np.int64)
     records = {**records, "out_of_fold": pool[:audited].astype(np.float16), "trusted": trusted}
     found = audit(Evidence.from_records(records))
@@ -724,7 +728,7 @@ def _pooled(
             learning_rate=plan.learning_rate,
             seed=seed,
         )
-    return models, ensemble, records
+    return models, ensemble, records, pool[len(task.train) :]
 
 
 def _with_posterior(task: Task, labels: PosteriorLabels, audited: int) -> tuple[LabelledData, NDArray[np.float64]]:

@@ -135,12 +135,18 @@ def estimates(records: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def classifier_row(outcome: PipelineResult, test: LabelledData | None) -> dict[str, Any]:
-    """Return the entry of `result.json` about the classifier: its networks, their size and speed, its score."""
+    """Return the entry of `result.json` about the classifier: its networks, their size and speed, its score.
+
+    The score on validation is that of classifiers that were not trained on this part.
+    """
     ensemble, task = outcome.ensemble, outcome.task
     parts = {VALIDATION: task.evaluate[VALIDATION], **({} if test is None else {TEST: test})}
     score = score_of(task.score)
+    predicted = {name: outcome.probabilities(part) for name, part in parts.items()}
+    if outcome.held_out is not None:
+        predicted[VALIDATION] = outcome.held_out
     scores = {
-        name: float(score(torch.from_numpy(outcome.probabilities(part))[None], torch.from_numpy(part.labels))[0])
+        name: float(score(torch.from_numpy(predicted[name])[None], torch.from_numpy(part.labels))[0])
         for name, part in parts.items()
     }
     valid = parts[VALIDATION]
