@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import resource
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from s2e.engine.memory import (
     PROBE_SAMPLES,
+    REUSED_BYTES,
     TEMPORARIES,
     TENSORS_PER_PARAMETER,
     free_memory,
     members_that_fit,
     network_bytes,
 )
+from s2e.engine.training import train_population
+from s2e.methods import Coteaching
+from small_tasks import blobs, member, task
 
 CPU = torch.device("cpu")
 FLOAT = 4
@@ -69,3 +76,16 @@ def test_free_memory_is_unknown_for_other_devices():
     free = free_memory(CPU)
     assert free is None or free > 0
     assert free_memory(torch.device("meta")) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
+def test_trainings_do_not_let_the_process_grow():
+    def size() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+    shared = task(blobs(), Coteaching(), epochs=1)
+    train_population(shared, [member(epochs=1)])
+    before = size()
+    kept = [train_population(shared, [member(epochs=1, seed=seed)]) for seed in range(8)]
+    assert len(kept) == 8
+    assert size() - before < 2 * REUSED_BYTES
