@@ -173,6 +173,7 @@ def test_classifier_accepts_objects() -> None:
         generation_size=2,
         restarts=1,
         random_state=0,
+        final_estimator=None,
     )
     classifier.fit(TRAIN.inputs, TRAIN.labels)
     assert np.ptp(classifier.schedule_) == 0

@@ -17,6 +17,8 @@ from command_line import s2e as command
 from s2e.errors import S2EError
 from small_tasks import blobs
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 N = 40
 SHORT = ["--epochs", "1", "--batch-size", "2", "--trials", "2", "--generation-size", "2", "--restarts", "1"]
 SHORT += ["--sampler", "random", "--space", "coteaching", "--no-baselines", "--no-relabel"]

@@ -21,10 +21,14 @@ from s2e.specs import DataSpec, SearchOptions, SearchSpec, TrainingSpec
 from s2e.workflows.predict import predict
 from s2e.workflows.search import search
 
-pytestmark = pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning")  # of columns left out
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::s2e.errors.S2EWarning"),  # of columns left out
+    pytest.mark.usefixtures("few_trees"),
+]
 
 FILES = ("rows.npz", "rows.csv", "rows.tsv", "rows.csv.gz", "rows.jsonl", "rows.ndjson.gz", "rows.parquet")
-QUICK = {"n_trials": 2, "epochs": 3, "restarts": 1, "random_state": 0}
+QUICK = {"n_trials": 2, "epochs": 3, "restarts": 1, "random_state": 0, "final_estimator": None}
+POOL = {**QUICK, "final_estimator": "auto"}
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +77,8 @@ def test_tables_and_arrays_in_python_give_the_inputs_of_files(rows, folder):
 
 def test_a_whole_fit_is_equal_for_tables_and_arrays(rows):
     frame, y = rows
-    expected = S2EClassifier(**QUICK).fit(frame, y).predict_proba(frame)
-    found = S2EClassifier(**QUICK).fit(frame.to_numpy(), y).predict_proba(frame.to_numpy())
+    expected = S2EClassifier(**POOL).fit(frame, y).predict_proba(frame)
+    found = S2EClassifier(**POOL).fit(frame.to_numpy(), y).predict_proba(frame.to_numpy())
     np.testing.assert_array_equal(found, expected)
 
 
@@ -138,7 +142,7 @@ def test_the_command_and_the_estimator_give_the_same_result(rows, folder, tmp_pa
     small = DataSpec(str(folder / "rows.csv"), label="label")
     options = SearchOptions(small, training=TrainingSpec(epochs=3), search=SearchSpec(trials=2, generation_size=2))
     run = search(options, RunLocation(tmp_path / "run", device="cpu"))
-    classifier = S2EClassifier(**{**QUICK, "restarts": 3}).fit(frame, y)
+    classifier = S2EClassifier(**{**POOL, "restarts": 3}).fit(frame, y)
     np.testing.assert_array_equal(classifier.schedule_, run.read_json("schedule.json")["keep_rates"])
     stored = run.read_json("config.json")["options"]
     assert (stored["epochs"], stored["batch_size"]) == (classifier.epochs_, classifier.batch_size_)

@@ -82,6 +82,7 @@ def test_classifier_logs_every_stage(tmp_path: Path) -> None:
         restarts=1,
         generation_size=2,
         random_state=0,
+        final_estimator=None,
         callbacks=[TensorBoardCallback(tmp_path)],
     )
     classifier.fit(TRAIN.inputs, TRAIN.labels)

@@ -11,18 +11,8 @@ import pytest
 
 from command_line import assert_refused, s2e
 
-SHORT = [
-    "--epochs",
-    "1",
-    "--trials",
-    "2",
-    "--generation-size",
-    "2",
-    "--restarts",
-    "1",
-    "--no-baselines",
-    "--no-relabel",
-]
+SHORT = ["--epochs", "1", "--trials", "2", "--generation-size", "2", "--restarts", "1"]
+SHORT += ["--no-baselines", "--no-relabel", "--no-models"]
 
 pytestmark = pytest.mark.usefixtures("work")
 

@@ -18,7 +18,7 @@ from s2e.workflows import pipeline
 pytestmark = pytest.mark.usefixtures("work")
 
 RANDOM = ["--sampler", "random", "--space", "coteaching", "--generation-size", "auto"]
-SEARCH = [*TINY, "--epochs", "1", "--restarts", "1", "--no-baselines", *RANDOM]
+SEARCH = [*TINY, "--epochs", "1", "--restarts", "1", "--no-baselines", "--no-models", *RANDOM]
 COMPARISON = [*TINY, "--epochs", "1", "--seeds", "2", *RANDOM]
 
 

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,6 @@ from s2e.runs.directory import Run
 from small_tasks import blobs
 from stopped_searches import (
     EPOCHS,
-    SEARCH,
     TIMEOUT_S,
     TRIALS,
     assert_same_run,
@@ -33,9 +32,22 @@ from stopped_searches import (
     resume_message,
     trials,
 )
+from stopped_searches import SEARCH as DIGITS
 
+SEARCH = ["own.npz", *DIGITS[1:], "--batch-size", "32"]
+"""A model of the pool is fitted to few samples in a moment."""
 SHORT = [*SEARCH, "--epochs", "2"]
 """For tests that stop no process."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Change into a directory with the data."""
+    data = blobs(600)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tmp_path_factory.mktemp("data"))
+        np.savez("own.npz", x_train=data.inputs, y_train=data.clean_labels)
+        yield
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -222,8 +234,8 @@ def test_resuming_with_another_option_names_it(finished: Path, copied: Path, set
 
 
 def test_resuming_with_several_other_options_names_all(copied: Path) -> None:
-    printed = s2e("search", "--resume", "--out", str(copied), "--epochs", "7", "--batch-size", "32").stderr
-    assert "epochs was 2 and is now 7; batch_size was 64 and is now 32" in printed
+    printed = s2e("search", "--resume", "--out", str(copied), "--epochs", "7", "--batch-size", "64").stderr
+    assert "epochs was 2 and is now 7; batch_size was 32 and is now 64" in printed
 
 
 def test_resuming_with_more_trials_equals_a_longer_search(copied: Path, tmp_path: Path) -> None:

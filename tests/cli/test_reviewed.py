@@ -13,7 +13,19 @@ from s2e.runs.directory import Run
 
 HEADER = "id,row,given_label,decision,label\n"
 QUICK = ["--epochs", "3", "--batch-size", "16", "--trials", "2", "--generation-size", "2", "--restarts", "1"]
-SEARCH = ["search", "table.csv", "--label", "kind", "--id", "key", "--no-baselines", "--out", "run", *QUICK]
+SEARCH = [
+    "search",
+    "table.csv",
+    "--label",
+    "kind",
+    "--id",
+    "key",
+    "--no-baselines",
+    "--no-models",
+    "--out",
+    "run",
+    *QUICK,
+]
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ def test_a_stored_search_is_not_continued_with_another_augmentation(tmp_path):
 
 def test_classifier_takes_names_and_objects():
     data = images()
-    chosen = {"n_trials": 2, "epochs": 2, "restarts": 1, "random_state": 0, **SHARED}
+    chosen = {"n_trials": 2, "epochs": 2, "restarts": 1, "random_state": 0, "final_estimator": None, **SHARED}
     by_name, by_object = (
         clone(s2e.S2EClassifier(augment=augment, **chosen)).fit(data.inputs, data.labels).predict_proba(data.inputs)
         for augment in (BY_NAME, BY_OBJECT)

@@ -108,6 +108,7 @@ def test_a_stored_search_is_not_continued_with_another_optimizer_or_plan(tmp_pat
 def test_classifier_takes_optimizers_and_plans_by_name_and_object():
     train = blobs()
     chosen = {"n_trials": 2, "epochs": 2, "restarts": 1, "random_state": 0, "learning_rate": 0.02, "device": "cpu"}
+    chosen["final_estimator"] = None
     for optimizer, plan in (("sgd:momentum=0.9", "cosine"), (SGD(0.9), EveryOther())):
         classifier = s2e.S2EClassifier(optimizer=optimizer, plan=plan, **chosen)
         assert clone(classifier).fit(train.inputs, train.labels).epochs_ == 2

@@ -8,12 +8,17 @@ from torch import nn
 
 from s2e.engine.memory import (
     PROBE_SAMPLES,
+    REUSED_BYTES,
     TEMPORARIES,
     TENSORS_PER_PARAMETER,
     free_memory,
+    keep_freed_memory,
     members_that_fit,
     network_bytes,
 )
+from s2e.engine.training import train_population
+from s2e.methods import Coteaching
+from small_tasks import blobs, member, task
 
 CPU = torch.device("cpu")
 FLOAT = 4
@@ -69,3 +74,17 @@ def test_free_memory_is_unknown_for_other_devices():
     free = free_memory(CPU)
     assert free is None or free > 0
     assert free_memory(torch.device("meta")) is None
+
+
+def test_one_large_block_is_reserved_however_many_trainings_there_are(monkeypatch):
+    reserved, empty = [], torch.empty
+
+    def count(*size, **options):
+        reserved.extend([size] if size == (REUSED_BYTES,) else [])
+        return empty(*size, **options)
+
+    keep_freed_memory.cache_clear()
+    monkeypatch.setattr(torch, "empty", count)
+    for seed in range(3):
+        train_population(task(blobs(), Coteaching(), epochs=1), [member(epochs=1, seed=seed)])
+    assert len(reserved) == 1

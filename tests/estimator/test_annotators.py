@@ -9,7 +9,7 @@ from scipy import sparse
 
 import s2e
 from crowds import confusion_of, labelled_by
-from fitted_classifiers import fitted, three_blobs
+from fitted_classifiers import POOL, fitted, three_blobs
 from s2e import S2EClassifier
 from s2e.errors import InvalidInput, S2EWarning
 
@@ -19,7 +19,7 @@ LABELS = np.where((LABELS < 0).all(axis=1, keepdims=True), TRUTH[:, None], LABEL
 
 
 def test_the_consensus_is_trained_on_and_annotators_are_described():
-    found = fitted(X, LABELS, epochs=40, learning_rate=1e-2)
+    found = fitted(X, LABELS, epochs=40, learning_rate=1e-2, **POOL)
     expected = s2e.aggregate_labels(LABELS)
     np.testing.assert_array_equal(found.find_label_issues()["given_label"], expected.labels)
     pd.testing.assert_frame_equal(found.annotators_, expected.annotators)
@@ -29,8 +29,13 @@ def test_the_consensus_is_trained_on_and_annotators_are_described():
     assert found.predict(X).dtype == np.int64
 
 
+@pytest.fixture(scope="module")
+def expected():
+    return fitted(X, LABELS)
+
+
 @pytest.mark.parametrize("kind", ["float", "object", "frame", "text"])
-def test_gaps_of_any_kind_give_the_same_classifier(kind):
+def test_gaps_of_any_kind_give_the_same_classifier(kind, expected):
     gaps = LABELS < 0
     given = {
         "float": np.where(gaps, np.nan, LABELS),
@@ -38,7 +43,7 @@ def test_gaps_of_any_kind_give_the_same_classifier(kind):
         "frame": pd.DataFrame(LABELS).astype("Int64").mask(gaps),
         "text": np.where(gaps, None, np.array(["a", "b", "c"], dtype=object)[LABELS]),
     }[kind]
-    expected, found = fitted(X, LABELS), fitted(X, given)
+    found = fitted(X, given)
     np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
     np.testing.assert_array_equal(found.label_quality_, expected.label_quality_)
     assert found.classes_.tolist() == (["a", "b", "c"] if kind == "text" else [0, 1, 2])
@@ -69,10 +74,9 @@ def test_one_label_for_each_sample_has_no_annotators():
     assert fitted(X, TRUTH).annotators_ is None
 
 
-def test_annotators_are_saved(tmp_path):
-    before = fitted(X, LABELS)
-    before.save(tmp_path / "saved")
-    pd.testing.assert_frame_equal(S2EClassifier.load(tmp_path / "saved").annotators_, before.annotators_)
+def test_annotators_are_saved(tmp_path, expected):
+    expected.save(tmp_path / "saved")
+    pd.testing.assert_frame_equal(S2EClassifier.load(tmp_path / "saved").annotators_, expected.annotators_)
     fitted(X, TRUTH).save(tmp_path / "plain")
     assert S2EClassifier.load(tmp_path / "plain").annotators_ is None
 

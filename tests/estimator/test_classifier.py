@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
-from fitted_classifiers import QUICK, Narrow, fitted, of_any_shape, three_blobs
+from fitted_classifiers import POOL, QUICK, Narrow, fitted, of_any_shape, three_blobs
 from s2e import S2EClassifier, S2EWarning
 from s2e.errors import InvalidInput, S2EError
 from s2e.methods import SEARCHABLE
@@ -37,7 +37,7 @@ def noisy():
 
 @pytest.fixture(scope="module")
 def classifier(noisy):
-    return fitted(noisy[0], noisy[1], n_trials=6, epochs=EPOCHS)
+    return fitted(noisy[0], noisy[1], n_trials=6, epochs=EPOCHS, **POOL)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_few_trusted_samples_decide_which_of_two_classes_is_right(noisy):
     X, _, _, truth = noisy
     flipped = np.random.default_rng(0).random(len(X)) < 0.48
     given = np.where(flipped, (truth + 1) % 3, truth)
-    trusted = S2EClassifier(**QUICK).fit(X, given, X_val=X[:24], y_val=truth[:24])
+    trusted = S2EClassifier(**{**QUICK, **POOL}).fit(X, given, X_val=X[:24], y_val=truth[:24])
     assert trusted.score(*three_blobs(seed=5)) > 0.95
     assert (trusted.label_quality_[flipped] < 0.5).mean() > 0.9
 
@@ -115,24 +115,30 @@ def test_trusted_samples_are_of_the_kind_of_the_others(noisy, kind):
     X, given, _, truth = noisy
     words = np.array(["red", "green", "blue"])[truth]
     samples = sparse.csr_matrix(np.maximum(X, 0)) if kind == "sparse" else [f"a {word} thing" for word in words]
-    found = S2EClassifier(**QUICK).fit(samples, given, X_val=samples[:30], y_val=truth[:30])
+    found = S2EClassifier(**{**QUICK, **POOL}).fit(samples, given, X_val=samples[:30], y_val=truth[:30])
     assert found.final_name_ != "networks"
     assert (found.predict(samples) == truth).mean() > 0.9
+
+
+def fitted_to_reviewed(X, y, reviewed, **changes):
+    return S2EClassifier(**{**QUICK, **changes}).fit(X, y, reviewed=reviewed)
 
 
 def test_reviewed_labels_replace_those_of_y_and_are_trusted(noisy, tmp_path):
     X, given, wrong, y = noisy
     rows = np.flatnonzero(wrong)[:20]
     by_position = {int(row): y[row] for row in rows}
-    found = S2EClassifier(**QUICK).fit(X, given, reviewed=by_position)
+    found = fitted_to_reviewed(X, given, by_position)
     assert (found.label_quality_[rows] == 1).all()
     assert not set(found.label_issues_) & set(rows)
     issues = found.find_label_issues()
     assert (issues["given_label"].to_numpy()[rows] == y[rows]).all()
     lines = [f"x,{row},{given[row]},wrong,{y[row]}" for row in rows]
     (tmp_path / "reviewed.csv").write_text("\n".join(["id,row,given_label,decision,label", *lines]) + "\n")
+    pooled = fitted_to_reviewed(X, given, by_position, **POOL)
+    assert (pooled.label_quality_[rows] == 1).all()
     for same in (pd.Series(by_position), tmp_path / "reviewed.csv", [str(tmp_path / "reviewed.csv")]):
-        other = S2EClassifier(**QUICK).fit(X, given, reviewed=same)
+        other = fitted_to_reviewed(X, given, same)
         np.testing.assert_array_equal(other.label_quality_, found.label_quality_)
 
 
@@ -190,7 +196,7 @@ def test_lists_tensors_and_arrays_are_equivalent(noisy, quick):
 def test_missing_numbers_are_accepted(noisy):
     X = noisy[0].copy()
     X[::7, 1] = np.nan
-    assert fitted(X, noisy[1], epochs=ENOUGH).score(X, noisy[3]) > 0.7
+    assert fitted(X, noisy[1], epochs=ENOUGH, **POOL).score(X, noisy[3]) > 0.7
 
 
 def test_a_frame_with_text_categories_and_gaps_is_accepted(noisy):
@@ -198,7 +204,7 @@ def test_a_frame_with_text_categories_and_gaps_is_accepted(noisy):
     frame = pd.DataFrame(X, columns=list("abcd"), index=[f"row {index}" for index in range(len(X))])
     frame["city"] = np.array(["Rome", "Oslo", None], dtype=object)[noisy[3]]
     frame["size"] = pd.Categorical(np.array(["S", "M", "L"])[noisy[3]])
-    found = fitted(frame, given, epochs=ENOUGH)
+    found = fitted(frame, given, epochs=ENOUGH, **POOL)
     assert found.find_label_issues().index.equals(frame.index)
     assert list(found.feature_names_in_) == [*"abcd", "city", "size"]
     assert found.score(frame, noisy[3]) > 0.7
@@ -211,7 +217,7 @@ def test_a_frame_with_text_categories_and_gaps_is_accepted(noisy):
 
 def test_sparse_samples_are_accepted(noisy):
     X = sparse.coo_array(np.maximum(noisy[0], 0))
-    found = fitted(X, noisy[1], epochs=ENOUGH)
+    found = fitted(X, noisy[1], epochs=ENOUGH, **POOL)
     assert found.score(X, noisy[3]) > 0.6
     assert found.n_features_in_ == 4
 
@@ -222,7 +228,7 @@ def test_text_in_a_pipeline():
     truth = np.arange(180) % 3
     texts = [" ".join(generator.choice(topics[label].split(), 6)) for label in truth]
     given, _ = with_wrong_labels(truth)
-    classifier = S2EClassifier(**{**QUICK, "epochs": ENOUGH, "sparse_components": 8})
+    classifier = S2EClassifier(**{**QUICK, **POOL, "epochs": ENOUGH, "sparse_components": 8})
     pipeline = make_pipeline(TfidfVectorizer(), classifier).fit(texts, given)
     assert pipeline.score(texts, truth) > 0.9
 
@@ -235,11 +241,12 @@ def test_channels_may_be_first_or_last():
     first = fitted(images, labels).predict_proba(images)
     last = fitted(images.transpose(0, 2, 3, 1), labels).predict_proba(images.transpose(0, 2, 3, 1))
     np.testing.assert_array_equal(first, last)
-    grey = fitted(images[:, 0], labels, epochs=2 * ENOUGH)
+    grey = fitted(images[:, 0], labels, epochs=2 * ENOUGH, **POOL)
     assert grey.score(images[:, 0], labels) > 0.9
     with pytest.raises(InvalidInput, match="as in training"):
         grey.predict(images[:, 0, :4].repeat(2, axis=2)[:, :, :8])
-    assert fitted(images[:, 0] / 255.0, labels, epochs=2 * ENOUGH).score(images[:, 0] / 255.0, labels) > 0.9
+    scaled = images[:, 0] / 255.0
+    assert fitted(scaled, labels, epochs=2 * ENOUGH, **POOL).score(scaled, labels) > 0.9
 
 
 @pytest.mark.parametrize("network", [Narrow, lambda: Narrow(), of_any_shape], ids=["class", "lambda", "of two"])
@@ -283,9 +290,9 @@ def test_a_chosen_generation_size_is_searched_for_five_generations(noisy, monkey
 def test_threads_are_restored_and_change_nothing(noisy):
     X, given = noisy[0], noisy[1]
     before = torch.get_num_threads()
-    alone = fitted(X, given, n_jobs=1, epochs=1).predict_proba(X)
+    alone = fitted(X, given, n_jobs=1, epochs=1, **POOL).predict_proba(X)
     assert torch.get_num_threads() == before
-    np.testing.assert_array_equal(fitted(X, given, n_jobs=2, epochs=1).predict_proba(X), alone)
+    np.testing.assert_array_equal(fitted(X, given, n_jobs=2, epochs=1, **POOL).predict_proba(X), alone)
     assert torch.get_num_threads() == before
 
 
@@ -350,7 +357,7 @@ def test_validation_samples_are_checked(noisy):
 def test_dense_and_sparse_samples_are_equivalent(noisy):
     X = np.maximum(noisy[0], 0)
     for trained_on, other in ((X, sparse.csr_matrix(X)), (sparse.csr_matrix(X), X)):
-        found = fitted(trained_on, noisy[1])
+        found = fitted(trained_on, noisy[1], **POOL)
         np.testing.assert_array_equal(found.predict_proba(other), found.predict_proba(trained_on))
 
 
@@ -399,7 +406,7 @@ def test_a_time_budget_too_short_for_one_generation_is_refused_with_arguments_of
 
 def test_networks_are_the_fitted_modules(noisy):
     assert not hasattr(S2EClassifier(), "networks_")
-    found = fitted(noisy[0], noisy[1], final_estimator=None, ensemble=1)
+    found = fitted(noisy[0], noisy[1], ensemble=1)
     inputs = torch.from_numpy(found.encode(noisy[0]))
     with torch.no_grad():
         probabilities = torch.stack([network(inputs).softmax(dim=1) for network in found.networks_]).mean(dim=0)
@@ -410,12 +417,15 @@ def test_networks_are_the_fitted_modules(noisy):
 
 
 @pytest.mark.parametrize("rare", [1, 2])
-@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy", "average_precision"])
-def test_a_class_of_one_or_two_samples_is_accepted(rare, scoring):
+@pytest.mark.parametrize(
+    "changes", [POOL, {"scoring": "balanced_accuracy"}, {"scoring": "average_precision"}], ids=["pool", "mean", "area"]
+)
+@pytest.mark.usefixtures("few_trees")
+def test_a_class_of_one_or_two_samples_is_accepted(rare, changes):
     X, y = three_blobs(60)
     few = np.where(y == 2, 1, y)
     few[np.flatnonzero(y == 2)[:rare]] = 2
-    found = fitted(X, few, scoring=scoring, batch_size=16)
+    found = fitted(X, few, batch_size=16, **changes)
     assert found.predict_proba(X).shape == (60, 3)
 
 
@@ -448,7 +458,8 @@ def test_texts_are_samples(kind):
     right = np.repeat(list(topics), 40)
     texts = [" ".join(generator.choice(topics[topic], 2)) for topic in right]
     labels = np.where(generator.random(80) < 0.2, right[::-1], right)
-    fitted = S2EClassifier(n_trials=6, epochs=20, random_state=0).fit(kind(texts), labels)
+    pool = POOL if kind is list else {"final_estimator": None}
+    fitted = S2EClassifier(n_trials=6, epochs=20, random_state=0, **pool).fit(kind(texts), labels)
     assert fitted.columns_[["name", "kind"]].to_numpy().tolist() == [["text", "text"]]
     assert fitted.predict(kind(["salt soup", "team goal"])).tolist() == ["cooking", "football"]
     assert (fitted.predict(kind(texts)) == right).mean() > 0.95

@@ -11,10 +11,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from scipy import sparse
 
-from fitted_classifiers import QUICK, Narrow, fitted, of_any_shape, three_blobs
+from fitted_classifiers import POOL, QUICK, Narrow, fitted, of_any_shape, three_blobs
 from s2e import S2EClassifier
 from s2e.engine.augmentation import Flip
 from s2e.errors import InvalidInput, UnreadableData
+
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 def frame_of(X):
@@ -26,11 +28,11 @@ def images_of(X):
 
 
 KINDS = {
-    "numbers": (lambda X: X, {}),
-    "frame": (frame_of, {}),
-    "sparse": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {}),
-    "reduced": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {"sparse_components": 2}),
-    "pixels": (images_of, {}),
+    "numbers": (lambda X: X, POOL),
+    "frame": (frame_of, POOL),
+    "sparse": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), POOL),
+    "reduced": (lambda X: sparse.csr_matrix(np.maximum(X, 0)), {"sparse_components": 2, **POOL}),
+    "pixels": (images_of, POOL),
     "images": (lambda X: images_of(X) / 255.0, {}),
     "augmented": (images_of, {"augment": "crop:padding=1,flip,normalize"}),
     "options": (lambda X: X, {"network": "mlp:widths=7-5,batch_norm=true"}),

@@ -21,6 +21,7 @@ def checks() -> Iterator[object]:
         yield pytest.param(check, id=name + changes, marks=[pytest.mark.slow] if repeated else [])
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("check", list(checks()))
 def test_scikit_learns_contract(check):
     check(ESTIMATOR)

@@ -8,6 +8,9 @@ from torch import nn
 from s2e import S2EClassifier
 
 QUICK = {"n_trials": 2, "epochs": 2, "batch_size": 64, "learning_rate": 1e-2, "restarts": 1, "random_state": 0}
+QUICK |= {"final_estimator": None}  # a pool takes ten times as long as these trainings
+POOL = {"final_estimator": "auto"}
+"""The default: models of scikit-learn vote beside the networks."""
 
 
 def three_blobs(samples: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

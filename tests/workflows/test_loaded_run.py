@@ -28,6 +28,8 @@ from s2e.workflows.train import train
 from small_runs import save_clusters, search_options, train_options
 from small_tasks import blobs
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def table_of(rows: int = 192) -> pd.DataFrame:
     data = blobs()

@@ -45,6 +45,8 @@ from s2e.workflows.pipeline import (
 from s2e.workflows.run_files import classifier_row, network_name
 from small_tasks import blobs
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 TRAINING = TrainingSpec(epochs=3, batch_size=32, learning_rate=1e-2)
 SEARCH = SearchSpec(space="coteaching", sampler="random", trials=4, generation_size=2)
 TRAIN, VALID, UNSEEN = blobs(), blobs(96, seed=1), blobs(96, wrong=0.0, seed=2)

@@ -35,7 +35,7 @@ RESULT_KEYS = {"methods", "epochs", "noise_rate", "validation", "samples", "devi
     "estimated",
     "score",
 }
-QUICK: dict[str, Any] = {"baselines": False, "restarts": 1, "trials": 2, "epochs": 1}
+QUICK: dict[str, Any] = {"baselines": False, "restarts": 1, "trials": 2, "epochs": 1, "models": False}
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_records_have_the_rows_and_labels_of_the_training_part(searched: Run, da
 
 
 def test_fewer_restarts_are_the_first_of_more(searched: Run, data: str, tmp_path: Path) -> None:
-    one = search(search_options(data, restarts=1, baselines=False), RunLocation(tmp_path))
+    one = search(search_options(data, restarts=1, baselines=False, models=False), RunLocation(tmp_path))
     (row,) = result(one)["methods"]
     three = result(searched)["methods"][-1]["validation_of_restarts"]
     assert len(set(three)) > 1
@@ -291,7 +291,7 @@ def test_a_search_ends_early_and_a_resumed_one_at_the_same_trial(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "is_long_enough", lambda study, *_: len(study.trials) >= 4)
-    options, log = search_options(data, trials=6, baselines=False, restarts=1), Log()
+    options, log = search_options(data, trials=6, baselines=False, restarts=1, models=False), Log()
     done = search(options, RunLocation(tmp_path / "run"), log)
     stored = done.read_json(CONFIG)["options"]
     assert result(done)["search"]["trials"] == 4 < stored["trials"]
@@ -308,5 +308,5 @@ def test_a_search_trains_all_trials_without_stop_early(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "is_long_enough", lambda *_: True)
-    options = search_options(data, stop_early=False, baselines=False, restarts=1)
+    options = search_options(data, stop_early=False, baselines=False, restarts=1, models=False)
     assert result(search(options, RunLocation(tmp_path / "run")))["search"]["trials"] == 4

@@ -152,15 +152,15 @@ def test_a_search_ended_in_time_is_complete_and_continues_with_more(
     data, where = save_clusters(tmp_path / "own.npz"), RunLocation(tmp_path / "run")
     with monkeypatch.context() as patched:
         patched.setattr(LimitedListener, "_finishes_in_time", lambda *_: False)
-        run = search(search_options(data, trials=6, time_budget=3600.0), where)
+        run = search(search_options(data, models=False, trials=6, time_budget=3600.0), where)
         first = result(run)
-        again = result(search(search_options(data, trials=6, time_budget=60.0), where, resume=True))
+        again = result(search(search_options(data, models=False, trials=6, time_budget=60.0), where, resume=True))
     assert (first["status"], first["search"]["trials"], first["search"]["planned_trials"]) == ("stopped early", 2, 6)
     assert again["search"]["trials"] == 2, "no time for a further generation"
     assert again["methods"] == first["methods"]
     assert json.loads((run.path / "config.json").read_text())["options"]["time_budget"] == 60.0
-    more = result(search(search_options(data, trials=6), where, resume=True))
-    whole = result(search(search_options(data, trials=6), RunLocation(tmp_path / "whole")))
+    more = result(search(search_options(data, models=False, trials=6), where, resume=True))
+    whole = result(search(search_options(data, models=False, trials=6), RunLocation(tmp_path / "whole")))
     assert more["status"] == "complete"
     assert (more["search"], more["methods"]) == (whole["search"], whole["methods"])
 
@@ -175,5 +175,5 @@ def test_a_budget_that_is_too_short_leaves_nothing_behind(tmp_path: Path) -> Non
 def test_the_line_comes_before_the_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_budget, "LONG_SECONDS", 0.0)
     log = Log()
-    search(search_options(save_clusters(tmp_path / "own.npz")), RunLocation(tmp_path / "run"), log)
+    search(search_options(save_clusters(tmp_path / "own.npz"), models=False), RunLocation(tmp_path / "run"), log)
     assert [note.partition(" on ")[0][:6] for note in log.notes] == ["about "]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 from collections.abc import Iterator, Sequence
@@ -35,12 +36,16 @@ REUSED_BYTES = 32 * 2**20 - 2**16
 """Size of a block whose release makes the C library keep freed memory: the largest that does so in glibc."""
 
 
+@functools.cache
 def keep_freed_memory() -> None:
     """Let the C library keep the memory that a training step frees, for the next step.
 
     By default glibc returns freed memory beyond 128 KiB to the system, and the system clears every page that it hands
     out again. With ten or more small networks that takes as long as their products. Releasing one larger block raises
     the thresholds: 32 MiB for a block of its own, 64 MiB of freed memory for each thread. No effect in other libraries.
+
+    Once is enough. A second block would come from the heap, which would grow by as much: freed memory is split up by
+    smaller blocks. In the end no process could be forked.
     """
     torch.empty(REUSED_BYTES, dtype=torch.uint8)
 
