@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from s2e.experiments.sampler_page import DEFAULT, error_text, needed_text
+from s2e.experiments.sampler_page import error_text, needed_text, with_default
 from s2e.plots import noise_title
 
 
@@ -58,18 +58,16 @@ def sampler_table(result: Mapping[str, Any], about: Sequence[str], *, prefix: st
 
 
 def needed_table(result: Mapping[str, Any], about: Sequence[str]) -> Table:
-    """Return a table with one row for each noise setting and reference, of the default sampler if it was compared."""
+    """Return a table with one row for each noise setting and reference, of the default sampler and its variants."""
     table = Table(caption=Text("\n".join(about)), caption_justify="left")
     for name in ("noise", "for the error of", "sampler"):
         table.add_column(name)
     table.add_column("needs", justify="right")
     table.add_column("never", justify="right")
-    default_only = any(row["sampler"] == DEFAULT for row in result["needed"])
-    for row in result["needed"]:
-        if not default_only or row["sampler"] == DEFAULT:
-            never, low, high = (f"{100 * row[name]:.0f}" for name in ("never", "never_low", "never_high"))
-            reference = f"{row['than']} with {row['trainings']}"
-            table.add_row(row["noise"], reference, row["sampler"], needed_text(row), f"{never}% ({low} to {high})")
+    for row in with_default(result["needed"]):
+        never, low, high = (f"{100 * row[name]:.0f}" for name in ("never", "never_low", "never_high"))
+        reference = f"{row['than']} with {row['trainings']}"
+        table.add_row(row["noise"], reference, row["sampler"], needed_text(row), f"{never}% ({low} to {high})")
     return table
 
 

@@ -158,9 +158,8 @@ KINDS = {"seen": "", "returned": "returned_"}
 
 
 def _needed_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the trainings that samplers need for the error of others; of the default if it was compared."""
-    default_only = any(row["sampler"] == DEFAULT for row in rows)
-    shown = [row for row in rows if not default_only or row["sampler"] == DEFAULT]
+    """Return a table of the trainings that samplers need for the error of others."""
+    shown = with_default(rows)
     noises = list(dict.fromkeys(row["noise"] for row in shown))
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for row in shown:
@@ -172,6 +171,12 @@ def _needed_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return table(
         header, [[f"`{name}`", than, *map(cells.__getitem__, noises)] for (name, than), cells in lines.items()]
     )
+
+
+def with_default(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of the default sampler and its variants, whose names begin with its own; all if it has none."""
+    own = [row for row in rows if row["sampler"].startswith(DEFAULT)]
+    return own if any(row["sampler"] == DEFAULT for row in own) else list(rows)
 
 
 def needed_text(row: Mapping[str, Any]) -> str:
