@@ -61,7 +61,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str], most: int | None
     names = list(known)
     nearest = difflib.get_close_matches(str(name), names, n=len(names), cutoff=0.0)
     ordered = [*nearest, *(other for other in names if other not in nearest)]
-    shown = listed(ordered, len(ordered) if most is None else most)
+    shown = listed([one_line(other, MAX_NAME) for other in ordered], len(ordered) if most is None else most)
     return InvalidInput(f"`{kind}` must be one of {shown}, but got {name!r}.")
 
 
@@ -92,12 +92,19 @@ def is_out_of_memory(problem: BaseException) -> bool:
     return isinstance(problem, MemoryError)
 
 
+MAX_NAME = 100
+"""Characters of a name that are shown in a list: columns of a damaged table may have a name of many lines."""
+
 MAX_REASON = 300
 """Characters of a message of another library that are shown: it may hold what was in a file."""
 
 
 def first_line(problem: BaseException) -> str:
     """Return the first line of an exception's message, printable and not too long, or its type where it is empty."""
-    line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
-    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line[:MAX_REASON])
-    return shown if len(line) <= MAX_REASON else f"{shown}…"
+    return one_line((str(problem).strip().splitlines() or [type(problem).__name__])[0], MAX_REASON)
+
+
+def one_line(text: str, most: int) -> str:
+    """Return the first `most` characters of a text, with escapes for those that are not printable."""
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:most])
+    return shown if len(text) <= most else f"{shown}…"

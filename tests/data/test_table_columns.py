@@ -70,6 +70,11 @@ class TestNumbers:
         assert column.feature_names == ["x", "x: missing"]
         np.testing.assert_allclose(column.encode(values), [[-0.6745, 0], [0, 0], [0, 1], [2.0235, 0]])
 
+    def test_signalling_nans_of_float32_are_missing_values(self):
+        values = np.array([1, 2, 0, 5], dtype=np.float32)
+        values.view(np.uint32)[2] = 0x7FA00000  # in a damaged file; a cast of it sets the flag of an invalid operation
+        np.testing.assert_allclose(encoded(values), [[-0.6745, 0], [0, 0], [0, 1], [2.0235, 0]])
+
     def test_a_first_missing_value_is_the_median_with_a_warning(self, caplog):
         assert encoded([1, 2, 5], [NAN, 2]).tolist() == [[0.0], [0.0]]
         assert "column `x`: 1 missing values are replaced" in caplog.text

@@ -27,6 +27,13 @@ def refusal(call):
     return message
 
 
+def test_column_names_of_many_lines_are_listed_in_one_line():
+    frame = small_table().rename(columns={"ill": "il\nll", "key": "key" * 1000})
+    message = refusal(lambda: TableReader.fit(frame, "ill"))
+    assert "`label` must be one of il\\nll, " in message
+    assert len(message) < 500
+
+
 # Labels
 
 

@@ -120,7 +120,7 @@ class Reader:
     prepare: Callable[[Path], Path]
     mutate: Mutate
     read: Callable[[Path], object]
-    examples: int = 60
+    examples: int = 24
 
 
 def try_damaged(reader: Reader, folder: Path, examples: int) -> Counter[str]:
@@ -528,7 +528,7 @@ _KINDS: dict[str, Mutate] = {
 
 
 def _of_run(
-    action: str, read: Callable[[Path], object], made: Callable[[], Path], *names: str, examples: int = 60
+    action: str, read: Callable[[Path], object], made: Callable[[], Path], *names: str, examples: int = 24
 ) -> list[Reader]:
     return [
         Reader(f"{action}, {name} of {made.__name__}", _copied(made, name), _KINDS[Path(name).suffix], read, examples)
@@ -543,37 +543,37 @@ RUNS = [
         report_runs.images,
         *("config.json", "result.json", "schedule.json", "curves.npz", "dynamics.npz", "model.safetensors", "study.db"),
         "review.npz",
-        examples=6,
+        examples=4,
     ),
     *_of_run(
-        "report", _report, report_runs.table, "config.json", "result.json", "review.json", "columns.json", examples=6
+        "report", _report, report_runs.table, "config.json", "result.json", "review.json", "columns.json", examples=4
     ),
     *_of_run(
         "report",
         _report,
         report_runs.comparison,
         *("config.json", "result.json", "outcomes.npz", "study.db"),
-        examples=6,
+        examples=4,
     ),
     *_of_run("audit", _audit, report_runs.images, "config.json", "dynamics.npz", "model.safetensors"),
-    *_of_run("load", _loaded, report_runs.images, "config.json", "result.json", "study.db", examples=20),
-    *_of_run("load", _loaded, report_runs.table, "models.safetensors", examples=20),
+    *_of_run("load", _loaded, report_runs.images, "config.json", "result.json", "study.db", examples=10),
+    *_of_run("load", _loaded, report_runs.table, "models.safetensors", examples=10),
     *_of_run("predict", _predict("images-to-predict.npz"), report_runs.images, "encoding.json", "model.safetensors"),
-    *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors", examples=12),
+    *_of_run("predict", _predict("table.csv"), report_runs.table, "encoding.json", "model.safetensors", examples=6),
     *_of_run("resume", _resume("search", SearchOptions), report_runs.images, "config.json"),
-    *_of_run("resume", _resume("compare", CompareOptions), report_runs.comparison, "config.json", examples=20),
+    *_of_run("resume", _resume("compare", CompareOptions), report_runs.comparison, "config.json", examples=10),
     Reader("resume, validation.npz", _validation, mutated_npz, _read_validation),
     Reader("resume, population of memorization", _population, mutated_npz, _read_population),
-    Reader("resume, traces of searchers", _searchers, mutated_npz, _resume_searchers, examples=6),
-    *_of_run("study", _study, report_runs.images, "study.db", examples=20),
+    Reader("resume, traces of searchers", _searchers, mutated_npz, _resume_searchers, examples=4),
+    *_of_run("study", _study, report_runs.images, "study.db", examples=10),
     *_of_run("finished trainings", _finished, report_runs.comparison, "outcomes.npz"),
 ]
 ESTIMATORS = [
-    Reader(f"saved estimator, {features}", _saved(features), mutated_safetensors, _load_saved(features), examples=20)
+    Reader(f"saved estimator, {features}", _saved(features), mutated_safetensors, _load_saved(features), examples=10)
     for features in ("numbers", "table", "sparse", "images")
 ]
 CHECKPOINTS = [
-    Reader("checkpoint", _checkpoint, mutated_safetensors, _train, examples=20),
-    Reader("checkpoint with a digest that fits", _checkpoint, _tampered_checkpoint, _train, examples=20),
+    Reader("checkpoint", _checkpoint, mutated_safetensors, _train, examples=10),
+    Reader("checkpoint with a digest that fits", _checkpoint, _tampered_checkpoint, _train, examples=10),
 ]
 READERS = {reader.name: reader for reader in [*DATA, *RUNS, *ESTIMATORS, *CHECKPOINTS]}

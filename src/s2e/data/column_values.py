@@ -85,7 +85,8 @@ def column_numbers(
         decimal_mark: "." or ",", for texts.
     """
     if types.is_bool_dtype(values.dtype) or (types.is_numeric_dtype(values.dtype) and values.dtype.kind != "c"):
-        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+        with np.errstate(invalid="ignore"):  # of signalling NaNs of float32, which only damaged files have
+            return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
     if values.dtype.kind == "m":
         return np.asarray(values / pd.Timedelta(days=1), dtype=np.float64)
     codes, texts = value_texts(values, name)
