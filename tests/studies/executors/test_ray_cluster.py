@@ -212,12 +212,30 @@ def test_a_killed_worker_changes_no_result(
 def test_an_error_of_a_worker_is_raised_in_one_line(executor: RayExecutor) -> None:
     here = os.getpid()
 
+    class FailsElsewhere(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = small_mlp()
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if self.training and os.getpid() != here:
+                raise RuntimeError("cannot be trained here\nbut elsewhere")
+            outputs: torch.Tensor = self.network(inputs)
+            return outputs
+
+    with pytest.raises(WorkerFailed, match=r"^training on worker \d+ on \S+ failed: cannot be trained here$"):
+        train_population(remote(executor, network=FailsElsewhere), members())
+
+
+def test_a_network_that_cannot_be_built_on_a_worker_is_named(executor: RayExecutor) -> None:
+    here = os.getpid()
+
     def fails_elsewhere() -> torch.nn.Module:
         if os.getpid() != here:
             raise RuntimeError("cannot be built here\nbut elsewhere")
         return small_mlp()
 
-    with pytest.raises(WorkerFailed, match=r"^training on worker \d+ on \S+ failed: cannot be built here$"):
+    with pytest.raises(InvalidInput, match=r"^`network` must .* but raises RuntimeError: cannot be built here\.$"):
         train_population(remote(executor, network=fails_elsewhere), members())
     good = remote(executor)  # the executor can be used again
     assert_same(train_population(good, members(1)), train_population(replace(good, executor=None), members(1)))
