@@ -6,11 +6,12 @@
     python benchmarks/speed.py epoch --out DIR          time of an epoch that is not spent in steps
     python benchmarks/speed.py memory --out DIR         peak memory, and a population ten times larger than fits
     python benchmarks/speed.py large --out DIR          ResNet-18: one pair and six, against one pair in plain PyTorch
-    python benchmarks/speed.py agreement --out DIR      other precisions against float32, over ten seeds (MNIST)
+    python benchmarks/speed.py agreement --out DIR      other precisions against float32, over a hundred seeds
     python benchmarks/speed.py search --out DIR         a whole search on MNIST, 60 trials of 200 epochs
     python benchmarks/speed.py draw --out DIR           figures of the measurements of `scaling`
 
-`agreement` and `search` need MNIST; the others use random data, since the time of a step does not depend on the data.
+`agreement` and `search` need MNIST (`agreement --data cifar10` needs CIFAR-10); the others use random data, since the
+time of a step does not depend on the data.
 `steps`, `ready`, `large` and `search` need a GPU (`large --tiny`, a small version, does not); the others also run on a
 CPU. `ready` and `search` measure twice, in new processes: with an empty compiler cache and with a full one. `large`
 compares with the fastest of the chosen modes of `torch.compile` in the same run.
@@ -61,7 +62,7 @@ from s2e.engine.curves import EPOCH_INTERVALS
 from s2e.engine.optimizers import SGD
 from s2e.engine.training import engine_steps
 from s2e.methods import Coteaching
-from s2e.networks import reference_network
+from s2e.networks import default_network, reference_network
 from s2e.plots import plot_style, render
 from s2e.schedules import keep_counts
 
@@ -250,16 +251,18 @@ def large(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noq
 
 
 def agreement(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:  # noqa: ARG001
-    """Compare training in the other precisions with float32 over ten seeds; on a GPU they are compiled, it is not."""
-    loaded = load("mnist", arguments.data_root)
-    train, valid = loaded.train.take(np.arange(54_000)), loaded.train.take(np.arange(54_000, 60_000))
+    """Compare training in the other precisions with float32 over some seeds, with the test part as validation."""
+    loaded = load(arguments.data, arguments.data_root)
+    train, valid = loaded.train, loaded.test
     noisy = apply_noise(parse_noise("symmetric:0.5"), train, np.random.default_rng(0))
-    factory = reference_network((arguments.networks or ["mlp"])[0], train.sample_shape, train.classes)
+    network = (arguments.networks or [default_network(train.sample_shape, train.classes)])[0]
+    factory = reference_network(network, train.sample_shape, train.classes)
     schedule = schedules.coteaching(0.5, arguments.epochs[0])
-    population = [Member(schedule, seed) for seed in range(10)]
-    accuracies, found = {}, {}
+    population = [Member(schedule, seed) for seed in range(arguments.seeds)]
+    compiled = arguments.device.type == "cuda"
+    accuracies = {}
+    found: dict[str, Any] = {"data": arguments.data, "network": network, "epochs": arguments.epochs[0]}
     for precision in ("float32", "auto", "bfloat16"):
-        compiled = precision != "float32" and arguments.device.type == "cuda"
         shared = Task(
             noisy, factory, Coteaching(), {VALIDATION: valid}, epochs=arguments.epochs[0], device=arguments.device,
             compile=compiled, graph=compiled, vectorize=True, precision=precision,
@@ -270,8 +273,8 @@ def agreement(arguments: argparse.Namespace, rates: Rates) -> dict[str, Any]:  #
         error = gap.std(ddof=1) / np.sqrt(len(gap))
         found[precision] = {"accuracies": own.tolist(), "gap": gap.mean(), "standard_error": error}
         print(
-            f"{precision:9} {own.mean():.4%} ± {own.std(ddof=1):.4%} over ten seeds, minus float32 {gap.mean():+.4%} ± "
-            f"{error:.4%} (standard error)",
+            f"{precision:9} {own.mean():.4%} ± {own.std(ddof=1):.4%} over {len(own)} seeds, minus float32 "
+            f"{gap.mean():+.4%} ± {error:.4%} (standard error)",
             flush=True,
         )
         arguments.write(found)
@@ -438,6 +441,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
         "--modes", nargs="+", choices=MODES, default=list(MODES[:2]), help="of `large`, torch.compile's"
     )
     parser.add_argument("--tiny", action="store_true", help="run a small version of `large` that is not compiled")
+    parser.add_argument("--data", choices=["mnist", "cifar10"], default="mnist", help="of `agreement`")
+    parser.add_argument("--seeds", type=int, default=100, help="of `agreement`")
     parser.add_argument("--data-root", type=Path, default=Path("data"))
     arguments = parser.parse_args(command_line)
     if arguments.part == "peak":
