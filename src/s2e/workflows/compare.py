@@ -65,7 +65,7 @@ from s2e.workflows.pipeline import check_choices, find_schedules, prepared_task,
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import network_name, write_columns
 from s2e.workflows.status import Status
-from s2e.workflows.time_budget import expected_time, population_seconds
+from s2e.workflows.time_budget import can_be_timed, expected_time, population_seconds
 
 LONGEST_NOISE = 60
 """Most characters of a noise setting in a file name, which may have 255 bytes."""
@@ -340,7 +340,7 @@ def _expected_time(
     finished: FinishedTrainings,
 ) -> str | None:
     """Return a line about the time of all unfinished trainings and searches; None if it is short or unknown."""
-    if groups[0].task.executor is not None:
+    if not can_be_timed(groups[0].task):
         return None
     seconds, keep_all = 0.0, schedules.constant(1.0, groups[0].task.epochs)
 

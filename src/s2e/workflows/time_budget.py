@@ -56,7 +56,7 @@ class PopulationTimes:
         generation: of a generation.
         final: of the final training; 0 without one.
         relabelling: of the population that relabels the validation part; 0 without one.
-        measured: whether these are seconds. If not, as where an executor trains, only their ratios have a meaning.
+        measured: whether these are seconds. If not, only their ratios have a meaning; see `can_be_timed`.
     """
 
     generation: float
@@ -99,18 +99,26 @@ def population_times(
         population_seconds(task, members(generation)),
         population_seconds(tested, [member for training in trainings for member in members(training)]),
         population_seconds(task, members(pairs)),
-        measured=task.executor is None,
+        measured=can_be_timed(task),
     )
+
+
+def can_be_timed(task: Task) -> bool:
+    """Return whether a few steps tell how long a training takes: not where an executor trains, nor on a GPU.
+
+    There the steps of a training are compiled, and compiling them for a measurement takes as long as many epochs.
+    """
+    return task.executor is None and task.device.type == "cpu"
 
 
 def population_seconds(task: Task, members: Sequence[Member]) -> float:
     """Return the expected seconds of a training of a population, measured on a few steps; 0 without members.
 
-    Where an executor trains, nothing is measured, and the number of networks is returned.
+    Where it cannot be timed, nothing is measured, and the number of networks is returned.
     """
     if not members:
         return 0.0
-    if task.executor is not None:
+    if not can_be_timed(task):
         return float(sum(task.method_of(member).networks for member in members))
     return epoch_seconds(task, members) * task.epochs * stages_needed(task, members)
 

@@ -19,7 +19,7 @@ from s2e.workflows.defaults import longest, sized
 from s2e.workflows.pipeline import audit_records, check_choices, folds_of, prepared_task, train_final, write_early
 from s2e.workflows.progress import SILENT, ProgressListener
 from s2e.workflows.run_files import about_run, result, write_columns, write_final
-from s2e.workflows.time_budget import expected_time, population_seconds
+from s2e.workflows.time_budget import can_be_timed, expected_time, population_seconds
 
 
 def train(
@@ -45,7 +45,7 @@ def train(
         folds = folds_of(task, options.folds, options.seed)
         write_early(run, content)
         final = FinalTraining(task.method.name, task.method, schedule, transition=transition, folds=folds)
-        if listener is not SILENT and task.executor is None:
+        if listener is not SILENT and can_be_timed(task):
             members = final.members(training.learning_rate, options.seed)
             line = expected_time(population_seconds(task, members), task.device, ["fewer `--epochs`"])
             if line is not None:

@@ -125,7 +125,23 @@ def record_operations(function: Callable[[], None]) -> GraphModule:
     """Run a function once; return its tensor operations as a graph whose attributes are the tensors it works on."""
     from torch.fx.experimental.proxy_tensor import make_fx  # slow to import, and needed for compiling only
 
-    return make_fx(lambda: function(), tracing_mode="real", _allow_non_fake_inputs=True)()
+    graph = make_fx(lambda: function(), tracing_mode="real", _allow_non_fake_inputs=True)()
+    for node in list(graph.graph.nodes):
+        if not node.users and _only_asks(node.target):
+            graph.graph.erase_node(node)
+    graph.recompile()
+    return graph
+
+
+def _only_asks(operation: object) -> bool:
+    """Return whether an operation changes nothing and returns no tensor, which the compiler does not accept.
+
+    Forward differentiation compares the layouts of tensors by such operations.
+    """
+    if not isinstance(operation, torch._ops.OpOverload):
+        return False
+    returned = [str(each.type) for each in operation._schema.returns]
+    return not operation._schema.is_mutable and not any("Tensor" in kind for kind in returned)
 
 
 def start_compile_workers() -> None:
