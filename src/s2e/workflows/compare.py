@@ -130,9 +130,10 @@ def compare(
         found: dict[tuple[str, str, int], BestTrial] = {}
         for group in groups:
             _train(group, fixed, options, finished, listener, found)
-            found |= _search(group, entrants, plan, stage, session, listener)
-            found |= _search_on_noisy_validation(group, entrants, plan, stage, session, listener)
-            _train(group, [entrant for entrant in entrants if entrant.searched], options, finished, listener, found)
+            for search in (_search, _search_on_noisy_validation):
+                found |= search(group, entrants, plan, stage, session, listener)
+                with_schedule = [one for one in entrants if one.searched and any(one.name == name for _, name, _ in found)]
+                _train(group, with_schedule, options, finished, listener, found)
         outcomes = finished.in_order(entrants, options.noises)
         result = {
             "status": Status.of(stopped=False, diverged=any(one.diverged for one in outcomes)).value,
