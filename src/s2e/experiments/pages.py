@@ -105,7 +105,8 @@ def how_made(run: Run, options: type, command: str, made: Mapping[str, Mapping[s
     drawn = [f"Seed {stored['seed']}; scale {stored.get('scale', 'paper')}; "] if "seed" in stored else []
     about = [
         f"{''.join(drawn)}{', '.join(f'{name} {version}' for name, version in versions.items())}.",
-        "The time of a part that was resumed is that of its last session.",
+        "The time of a part that was resumed is that of its last session; of comparisons that of all sessions, each up "
+        "to its last training.",
     ]
     return Section(
         "How it was made",

@@ -166,13 +166,13 @@ class Session(Generic[Options]):
         """Write the result of the command, with device and seconds since the session began; remove checkpoints.
 
         Args:
-            result: content of `result.json`.
+            result: content of `result.json`; its own `device` and `seconds` are kept.
             device: where it was computed.
             write_files: writes the other files of the result, which are committed together with it.
         """
         with self._run.committed_together():
             write_files()
-            self._run.write_json(RESULT, {**result, **self.made_on(device)})
+            self._run.write_json(RESULT, {**self.made_on(device), **result})
         self.location.checkpoints.clear()
         return self._run
 

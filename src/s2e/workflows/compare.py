@@ -129,11 +129,11 @@ def compare(
             listener.note(line)
         found: dict[tuple[str, str, int], BestTrial] = {}
         for group in groups:
-            _train(group, fixed, options, finished, listener, found)
+            _train(group, fixed, session, options, finished, listener, found)
             for search in (_search, _search_on_noisy_validation):
                 found |= search(group, entrants, plan, stage, session, listener)
                 with_schedule = [one for one in entrants if one.searched and any(one.name == name for _, name, _ in found)]
-                _train(group, with_schedule, options, finished, listener, found)
+                _train(group, with_schedule, session, options, finished, listener, found)
         outcomes = finished.in_order(entrants, options.noises)
         result = {
             "status": Status.of(stopped=False, diverged=any(one.diverged for one in outcomes)).value,
@@ -145,6 +145,7 @@ def compare(
             "searches": options.searches,
             "noise_rates": noise_rates,
             "test_part": options.test_part or None,
+            **finished.made_on(),
             "samples": {name: len(part) for name, part in _parts(settings[0].prepared).items()},
             "left_out": left_out,
             "search": [
@@ -280,6 +281,7 @@ def _plan(
 def _train(
     group: Group,
     entrants: Sequence[Entrant],
+    session: Session[CompareOptions],
     options: CompareOptions,
     finished: FinishedTrainings,
     listener: ProgressListener,
@@ -298,7 +300,8 @@ def _train(
 
     def store(indices: list[int], trained: Trained) -> None:
         own = [entries[index] for index in indices]
-        finished.add(list(_outcomes(own, [members[index] for index in indices], trained)), {})
+        outcomes = list(_outcomes(own, [members[index] for index in indices], trained))
+        finished.add(outcomes, {}, session.made_on(group.task.device))
 
     def store_matrices(matrices: dict[int, NDArray[np.float64]]) -> None:
         named = {}
@@ -310,7 +313,7 @@ def _train(
     trained, as_trained = train_in_two_stages(
         group.task, members, on_epoch=listener.epoch, on_first_stage=store, on_estimates=store_matrices
     )
-    finished.add(list(_outcomes(entries, as_trained, trained)), {})
+    finished.add(list(_outcomes(entries, as_trained, trained)), {}, session.made_on(group.task.device))
 
 
 def _member(
