@@ -41,11 +41,11 @@ def test_a_generation_has_the_best_accuracy_of_each_search() -> None:
 
 
 def test_results_of_runs_are_numbers_by_method() -> None:
-    stored = json.loads((RESULTS / "mnist-pair-45" / "result.json").read_text())
+    stored = json.loads((RESULTS / "paper-classifiers" / "mnist-pair-0.45-0" / "result.json").read_text())
     found = result_scalars(stored)
     assert found["methods/S2E/test/last_10_epochs"] == stored["methods"][-1]["test"]["last_10_epochs"]
     assert found["epochs"] == stored["epochs"]
-    compared = json.loads((RESULTS / "mnist-comparison" / "result.json").read_text())
+    compared = json.loads((RESULTS / "comparison" / "mnist" / "result.json").read_text())
     first = compared["summary"][0]
     assert (
         result_scalars(compared)["summary/symmetric_0.2/standard/last_10_epochs/mean"]
