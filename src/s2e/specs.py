@@ -226,8 +226,8 @@ class TrainingSpec:
     )
     precision: str = option(
         AUTO,
-        "Number format of products: float32, bfloat16, or auto: float32 on a CPU, faster formats on a GPU, which are as "
-        "accurate on MNIST with an MLP",
+        "Number format of products: float32, bfloat16, or auto: float32 on a CPU, faster formats on a GPU, which are "
+        "as accurate on MNIST with an MLP",
     )
 
     def __post_init__(self) -> None:

@@ -132,8 +132,9 @@ def compare(
             _train(group, fixed, session, options, finished, listener, found)
             for search in (_search, _search_on_noisy_validation):
                 found |= search(group, entrants, plan, stage, session, listener)
-                with_schedule = [one for one in entrants if one.searched and any(one.name == name for _, name, _ in found)]
-                _train(group, with_schedule, session, options, finished, listener, found)
+                names = {name for _, name, _ in found}
+                searched = [entrant for entrant in entrants if entrant.searched and entrant.name in names]
+                _train(group, searched, session, options, finished, listener, found)
         outcomes = finished.in_order(entrants, options.noises)
         result = {
             "status": Status.of(stopped=False, diverged=any(one.diverged for one in outcomes)).value,
