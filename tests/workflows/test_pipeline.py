@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from listeners import Log
 from populations import call_before_search_training
 from s2e.audit.cross_fitting import FOLDS
+from s2e.audit.evidence import Evidence
+from s2e.audit.label_model import LabelAudit, audit
 from s2e.audit.relabelling import relabelled_validation
 from s2e.engine.inference import predictions
-from s2e.engine.restarts import FinalTraining
+from s2e.engine.restarts import FinalTraining, SelectedRestart
 from s2e.engine.task import VALIDATION, Member, Task
 from s2e.engine.training import train_population
 from s2e.errors import InvalidInput
@@ -40,6 +42,7 @@ from s2e.workflows.pipeline import (
     plan_for,
     search_and_train,
     train_final,
+    trained_on_audited_labels,
     training_on_audited_labels,
 )
 from s2e.workflows.run_files import classifier_row, network_name
@@ -137,10 +140,8 @@ def test_folds_change_neither_the_restarts_nor_the_selected_one() -> None:
 
 def test_predictions_out_of_fold_are_those_of_networks_not_trained_on_the_sample() -> None:
     task = a_task()
-    networks = ClassifierSpec(models=False)
-    outcome = search_and_train(
-        task, a_plan(task), in_memory(), validation="noisy", restarts=1, folds=3, classifier=networks
-    )
+    one = ClassifierSpec(ensemble=1)  # no models, and no training on audited labels, vote
+    outcome = search_and_train(task, a_plan(task), in_memory(), validation="noisy", restarts=1, folds=3, classifier=one)
     (selected,) = outcome.selected
     assert (np.sum(list(selected.held_out.values()), axis=0) == 1).all(), "every sample is held out once"
     for turn, (member, held_out) in enumerate(selected.held_out.items()):
@@ -283,9 +284,13 @@ def predicted_as(classes: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     return {"labels": TRAIN.labels, "out_of_fold": np.full((len(TRAIN), 4), 0.01) + 0.96 * np.eye(4)[classes]}
 
 
+def audited(records: dict[str, NDArray[Any]]) -> LabelAudit:
+    return audit(Evidence.from_records(records))
+
+
 def test_networks_are_trained_again_on_the_labels_that_the_audit_suggests() -> None:
     assert TRAIN_TRUTH is not None
-    training = training_on_audited_labels(a_task(), predicted_as(TRAIN_TRUTH))
+    training = training_on_audited_labels(a_task(), audited(predicted_as(TRAIN_TRUTH)))
     assert training is not None
     assert training.labels is not None
     assert (training.labels == TRAIN_TRUTH).mean() > 0.95
@@ -298,14 +303,50 @@ def test_networks_are_trained_again_on_the_labels_that_the_audit_suggests() -> N
 
 
 def test_labels_that_the_audit_leaves_as_they_are_are_not_trained_on_again() -> None:
-    assert training_on_audited_labels(a_task(), predicted_as(TRAIN.labels)) is None
+    assert training_on_audited_labels(a_task(), audited(predicted_as(TRAIN.labels))) is None
 
 
 def test_networks_that_predict_alone_are_trained_on_audited_labels_too() -> None:
     task, log = a_task(), Log()
     alone = ClassifierSpec(models=False)
     search_and_train(task, a_plan(task), in_memory(), validation="clean", restarts=1, classifier=alone, listener=log)
-    assert [name for name, _ in log.stages] == ["search", "final training", "training on audited labels"]
+    rounds = [f"training on audited labels, round {number}" for number in (1, 2)]
+    stages = [name for name, _ in log.stages]
+    assert stages[:2] == ["search", "final training"]
+    assert stages[2:] in (rounds, rounds[:1])
+
+
+def test_labels_are_audited_by_the_networks_of_every_round_until_these_explain_them_less_well() -> None:
+    """The first audit is by predictions that are worse than those of networks trained on its suggestions."""
+    assert TRAIN_TRUTH is not None
+    drawn = np.random.default_rng(0)
+    guessed = np.where(drawn.random(len(TRAIN)) < 0.25, drawn.integers(0, 4, len(TRAIN)), TRAIN_TRUTH)
+    task, before = replace(a_task(), epochs=8), predicted_as(guessed)
+    folds = np.arange(len(TRAIN)) % 3
+
+    def train(training: FinalTraining, number: int) -> SelectedRestart:
+        return train_final(task, [training], learning_rate=1e-2, seed=number)[0]
+
+    trained, after = trained_on_audited_labels(task, before, folds, train)
+    assert 1 <= len(trained) <= 2
+    assert all(len(one.states) == 2 and len(one.fold_members) == 3 for one in trained)
+    assert audited(after).log_likelihood > audited(before).log_likelihood
+    assert (audited(after).suggested == TRAIN_TRUTH).mean() > (audited(before).suggested == TRAIN_TRUTH).mean()
+    untrained, same = trained_on_audited_labels(task, predicted_as(TRAIN.labels), folds, train)
+    assert untrained == []
+    assert same.keys() == before.keys()
+
+
+def test_a_round_whose_networks_diverge_leaves_the_audit_as_it_was() -> None:
+    assert TRAIN_TRUTH is not None
+    task, before = a_task(), predicted_as(TRAIN_TRUTH)
+
+    def train(training: FinalTraining, number: int) -> SelectedRestart:
+        return train_final(task, [training], learning_rate=1e30, seed=number)[0]
+
+    trained, after = trained_on_audited_labels(task, before, np.arange(len(TRAIN)) % 3, train)
+    assert len(trained) == 1
+    np.testing.assert_array_equal(after["out_of_fold"], before["out_of_fold"])
 
 
 def test_a_validation_part_that_models_are_fitted_to_is_predicted_by_others() -> None:

@@ -3,7 +3,7 @@
 from s2e.audit.cross_fitting import FOLDS, stratified_folds
 from s2e.audit.evidence import Evidence, probabilities_out_of_fold, records_of
 from s2e.audit.label_issues import find_label_issues, issues_table, summary_of
-from s2e.audit.label_model import MAX_TRANSITION_CLASSES, WEAK, Interval, LabelAudit, audit, belief_of
+from s2e.audit.label_model import AMBIGUOUS, MAX_TRANSITION_CLASSES, WEAK, Interval, LabelAudit, audit, belief_of
 from s2e.audit.original_samples import (
     MOST_VALUABLE,
     Originals,
@@ -17,6 +17,7 @@ from s2e.audit.review_order import order_by_doubt, order_by_value
 from s2e.audit.run_audit import ISSUES, RECORDS, AuditedRun, audit_run, evidence_of, write_audit
 
 __all__ = [
+    "AMBIGUOUS",
     "FOLDS",
     "ISSUES",
     "MAX_TRANSITION_CLASSES",

@@ -19,8 +19,10 @@ from torch import Tensor
 
 from s2e import schedules
 from s2e.audit import (
+    AMBIGUOUS,
     FOLDS,
     Evidence,
+    LabelAudit,
     audit,
     probabilities_out_of_fold,
     records_of,
@@ -116,10 +118,13 @@ RETRAINED_NETWORKS = 3
 """Networks that are trained on the posterior of the audit, if the networks vote beside other models."""
 
 RETRAINED_RESTARTS, MOST_WRONG = 2, 0.9
-"""Restarts of the training on audited labels, if the networks predict alone, and its largest assumed noise rate."""
+"""Restarts of a training on audited labels, if the networks predict alone, and its largest assumed noise rate."""
 
-SEARCHED = "S2E"
-"""Display name of the training whose schedule was searched."""
+AUDIT_ROUNDS = 2
+"""Most trainings on audited labels, one after the other, each on the labels of an audit by the one before."""
+
+SEARCHED, AUDITED = "S2E", "audited labels"
+"""Display names of the training whose schedule was searched, and of those on the labels that the audit suggests."""
 
 
 def check_choices(
@@ -509,19 +514,61 @@ def fixed_trainings(method: Method, epochs: int) -> list[FinalTraining]:
     return [FinalTraining("plain", method, schedules.constant(1.0, epochs)), *assumed]
 
 
-def training_on_audited_labels(task: Task, records: Mapping[str, NDArray[Any]]) -> FinalTraining | None:
-    """Return a training on the labels that the audit suggests; None if these are the given ones.
+def trained_on_audited_labels(
+    task: Task,
+    records: Mapping[str, NDArray[Any]],
+    folds: NDArray[np.int64],
+    train: Callable[[FinalTraining, int], SelectedRestart],
+    noisy: LabelledData | None = None,
+) -> tuple[list[SelectedRestart], dict[str, NDArray[Any]]]:
+    """Train on the labels that the audit suggests, audit the labels again by these networks, and repeat.
 
-    Its schedule is Co-teaching's for the expected share of suggested labels that are wrong. Whether it helps depends on
-    the noise, so its networks are candidates of the ensemble.
+    Networks that are trained on better labels predict the samples that they hold out better. Whether they do is told by
+    the likelihood of the given labels under these predictions; where it does not rise, the rounds end. Whether such
+    networks are better classifiers depends on the noise, so they are candidates of the ensemble.
+
+    Args:
+        task: data and network.
+        records: of the searched training; training samples come first.
+        folds: (N,) the fold of each training sample.
+        train: trains in a round, numbered from 0.
+        noisy: held-out samples with noisy labels, which are audited too.
+
+    Returns:
+        The trainings, and the records with the predictions of the best round.
     """
-    found, count = audit(Evidence.from_records(records)), len(task.train)  # training samples come first in the records
+    best, found = dict(records), audit(Evidence.from_records(records))
+    trained: list[SelectedRestart] = []
+    for number in range(AUDIT_ROUNDS):
+        training = training_on_audited_labels(task, found, folds)
+        if training is None or found.message == AMBIGUOUS:  # where classes are exchanged, it would repeat the exchange
+            break
+        trained.append(train(training, number))
+        own = audit_records(trained[-1], noisy)
+        if "out_of_fold" not in own:  # a network diverged
+            break
+        audited = {**records, "out_of_fold": own["out_of_fold"]}
+        again = audit(Evidence.from_records(audited))
+        if again.log_likelihood <= found.log_likelihood:
+            break
+        best, found = audited, again
+    return trained, best
+
+
+def training_on_audited_labels(
+    task: Task, found: LabelAudit, folds: NDArray[np.int64] | None = None
+) -> FinalTraining | None:
+    """Return a training on the labels that an audit suggests; None if these are the given ones.
+
+    Its schedule is Co-teaching's for the expected share of suggested labels that are wrong.
+    """
+    count = len(task.train)
     labels = found.suggested[:count]
     if (labels == task.train.labels).all():
         return None
     wrong = float(1 - found.confidence[:count].mean())
     schedule = schedules.coteaching(min(wrong, MOST_WRONG), task.epochs)
-    return FinalTraining("audited labels", task.method, schedule, RETRAINED_RESTARTS, labels=labels)
+    return FinalTraining(AUDITED, task.method, schedule, RETRAINED_RESTARTS, folds=folds, labels=labels)
 
 
 def time_of_search(
@@ -550,8 +597,9 @@ def time_of_search(
     searched = FinalTraining(SEARCHED, task.method, keep_all, restarts, folds=of_samples)
     fixed = fixed_trainings(task.method, task.epochs) if (classifier or ClassifierSpec()).ensemble > 1 else []
     retrained = []
-    if fixed and of_samples is not None:  # a population of its own
-        retrained = [FinalTraining("audited labels", task.method, keep_all, RETRAINED_RESTARTS)]
+    if fixed and of_samples is not None:  # populations of their own
+        again = FinalTraining(AUDITED, task.method, keep_all, RETRAINED_RESTARTS, folds=of_samples)
+        retrained = [again] * AUDIT_ROUNDS
     trainings = [*baselines, searched, *fixed, *retrained]
     times = population_times(task, plan, relabel=relabel and validation == "noisy", trainings=trainings, test=test)
     return SearchTime(times, task.device, budget=budget, began=began, advice=advice)
@@ -626,16 +674,22 @@ def search_and_train(
         finished = train([*baselines, searched, *([] if samples is not None else fixed)], test=test)
         selected, of_fixed = finished[: len(baselines) + 1], finished[len(baselines) + 1 :]
         records = audit_records(selected[-1], noisy)
+        if validation == "clean":
+            records["trusted"] = np.array(len(task.evaluate[VALIDATION]), dtype=np.int64)
         of_models = predictions() if samples is not None else []
     models, ensemble, held_out = None, None, None
     if samples is not None:
         models, ensemble, records, held_out = _pooled(task, samples, selected[-1], records, of_models, plan)
         if models is None:
             of_fixed = train(fixed, stage="training with fixed schedules")
-    retrained = []
+    retrained: list[SelectedRestart] = []
     if models is None and kept is not None and of_samples is not None:
-        audited = training_on_audited_labels(task, records)
-        retrained = [] if audited is None else train([audited], stage="training on audited labels")
+
+        def train_round(training: FinalTraining, number: int) -> SelectedRestart:
+            own_seed = derive(plan.seed, "audited", number)
+            return train([training], seed=own_seed, stage=f"training on {AUDITED}, round {number + 1}")[0]
+
+        retrained, records = trained_on_audited_labels(task, records, of_samples, train_round, noisy)
     valid = task.evaluate[VALIDATION]
     by = valid if noisy is None or not relabel else with_both_labels(noisy, valid)
     if ensemble is None:
