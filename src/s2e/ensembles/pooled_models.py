@@ -247,7 +247,8 @@ def votes_of(
 ) -> tuple[dict[str, float], Floats]:
     """Choose the votes as `votes_and_pool`, by predictions (N, C) of models that were cross-fitted before."""
     predicted = [(NETWORKS, networks), *of_models]
-    pool = pool_by_likelihood(data.labels, [each for _, each in predicted], data.known)
+    with _fitting() as threads:
+        pool = pool_by_likelihood(data.labels, [each for _, each in predicted], data.known, call_each=threads.map)
     votes: dict[str, float] = {}
     for (name, _), weight in zip(predicted, pool.weights.tolist(), strict=True):
         if weight > 0:

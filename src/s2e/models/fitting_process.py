@@ -82,6 +82,9 @@ def fitted_ahead(
     job = f"serve({forms!r}, {about_samples(samples)!r}, {classes}, {names!r}, {threads})"
     # Modules are found where this process finds them, nowhere else: not in the current directory, for instance.
     program = f"import sys; sys.path[:] = {sys.path!r}; from s2e.models.fitting_process import serve; {job}"
+    if getattr(sys, "frozen", False):  # a program with an interpreter in it would start itself again
+        yield {}
+        return
     try:
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-c", program],
