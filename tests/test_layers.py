@@ -25,6 +25,7 @@ ORDER = [
     "specs",
     "plots",
     "data",
+    "models",
     "schedules",
     "methods",
     "networks",

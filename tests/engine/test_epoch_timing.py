@@ -50,8 +50,18 @@ def test_time_is_that_of_all_steps_without_the_first_epoch(monkeypatch: pytest.M
     assert epoch_seconds(whole, [member()], min_seconds=1e-9) == pytest.approx(0.048)
     assert epoch_seconds(whole, [member()], min_seconds=9e9) == pytest.approx(0.048)
     sizes = [(len(short.train), len(short.evaluate["valid"])) for short in recorded.tasks]
-    assert sizes == [(4, 3), (4, 3), (16, 9), (64, 34), (192, 100)]
+    assert sizes == [(4, 3), (4, 3), (192, 100)]
     assert all(short.checkpoints is None and short.executor is None for short in recorded.tasks)
+
+
+def test_number_of_steps_grows_at_least_by_a_factor_until_they_take_long_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seconds, steps in ((0.002, [1]), (0.003, [1, 4]), (0.01, [1, 5]), (0.06, [1, 30]), (0.2, [1, 48])):
+        recorded = Recorded(monkeypatch)
+        whole = task(blobs(192), Standard(), batch_size=4)
+        assert epoch_seconds(whole, [member()], min_seconds=seconds) == pytest.approx(0.048)
+        assert [len(short.train) // 4 for short in recorded.tasks] == steps
 
 
 def test_transition_matrix_is_made_once_where_a_method_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,12 @@ def with_gradients(function, weight, features, bias, gradient):
     return [product.detach(), *torch.autograd.grad(product, leaves, gradient)]
 
 
+@pytest.fixture(autouse=True)
+def _small_products_are_large(monkeypatch):
+    monkeypatch.setattr("s2e.engine.large_products.LARGE_FLOPS", 8e6)  # so that the tests are short
+    monkeypatch.setattr("s2e.engine.optimizers.row_optimizer.LARGE_BLOCKS", 100_000)
+
+
 @pytest.fixture
 def _one_thread():
     before = torch.get_num_threads()

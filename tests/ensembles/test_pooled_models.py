@@ -22,9 +22,9 @@ from s2e.ensembles import (
     pooled_models,
     votes_and_pool,
 )
-from s2e.ensembles.pooled_models import MOST_NUMBERS, models_for
 from s2e.errors import InvalidInput
 from s2e.files.fields import Fields
+from s2e.models import MOST_NUMBERS, models_for
 from small_tasks import blobs
 
 

@@ -11,6 +11,7 @@ import typer
 from s2e._version import __version__
 from s2e.cli import audit, datasets, predict, report, reproduce, workflow_commands
 from s2e.cli.application import Command, application
+from s2e.cli.imports import has_process
 from s2e.cli.terminal import out, reporting
 from s2e.interrupts import end_on_signals, ignore_ctrl_c
 
@@ -38,6 +39,7 @@ app.add_typer(reproduce.app)
 def main() -> None:
     """Run the command line as a program."""
     end_on_signals()
+    has_process()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names that its encoding does not have
     try:

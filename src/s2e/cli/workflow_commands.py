@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from s2e.cli.imports import importing
 from s2e.cli.next_commands import commands_after_comparison, commands_after_training, no_commands
 from s2e.cli.options import RUNNING, signature, values, with_flags
 from s2e.cli.terminal import err, quieten_optuna, reporting, resumable, show
@@ -67,11 +68,12 @@ def workflow_command(
         with reporting(given["debug"]), _directory(command, given) as directory:
             if "resume" in running:
                 resumable(command, directory)
-            from s2e.callbacks import RunStarted, callbacks_of, result_scalars
-            from s2e.runs import Run, RunLocation, stored_options
-            from s2e.specs import flatten, with_scale
-            from s2e.workflows import notified
-            from s2e.workflows.progress import SILENT, progress
+            with importing():
+                from s2e.callbacks import RunStarted, callbacks_of, result_scalars
+                from s2e.runs import Run, RunLocation, stored_options
+                from s2e.specs import flatten, with_scale
+                from s2e.workflows import notified
+                from s2e.workflows.progress import SILENT, progress
 
             quieten_optuna()
             context, resume = given["context"], given.get("resume", False)

@@ -25,7 +25,7 @@ MIN_SECONDS = 0.1
 """Duration of the timed epochs from which a measurement is exact enough."""
 
 GROWTH = 4
-"""Factor on the steps of an epoch from one measurement to the next, while they are too short."""
+"""Least factor on the steps of an epoch from one measurement to the next, while they are too short."""
 
 
 def epoch_seconds(task: Task, members: Sequence[Member], *, min_seconds: float = MIN_SECONDS) -> float:
@@ -48,7 +48,8 @@ def epoch_seconds(task: Task, members: Sequence[Member], *, min_seconds: float =
         Trainer(shortened).train(own, on_epoch=timer)
         if steps == all_steps or timer.seconds >= min_seconds:
             return timer.seconds / (EPOCHS - 1) * all_steps / steps
-        steps = min(all_steps, GROWTH * steps)
+        enough = min(all_steps, math.ceil(steps * min_seconds / timer.seconds)) if timer.seconds else 0
+        steps = min(all_steps, max(GROWTH * steps, enough))
 
 
 def _shortened(task: Task, members: Sequence[Member], steps: int, share: float) -> tuple[Task, list[Member]]:

@@ -23,8 +23,10 @@ from torch import Tensor
 
 from s2e.engine.aligned_rows import ALIGNMENT
 
-LARGE_FLOPS = 8e6
-"""Floating-point operations of all networks from which a product counts as large: a tenth of a millisecond."""
+LARGE_FLOPS = 2.5e7
+"""Floating-point operations of all networks from which a product counts as large: a quarter of a millisecond.
+
+To wake a sleeping thread takes 50 microseconds, as long as half of a product of 8 million operations."""
 
 _allowed = local()
 

@@ -48,13 +48,18 @@ class Steps(NamedTuple):
     @classmethod
     def of_one(cls, outcome: StepOutcome) -> Steps:
         """Return one step."""
-        objective, agreed = outcome.objective, outcome.predicted == outcome.labels.unsqueeze(1)
-        one = (objective.loss.detach(), objective.sample_losses, objective.selected, agreed)
-        return cls(*(tensor.unsqueeze(0) for tensor in one))
+        return cls(*(tensor.unsqueeze(0) for tensor in _recorded(outcome)))
 
-    def empty(self, steps: int) -> Steps:
-        """Return tensors for a number of steps like these."""
-        return Steps(*(tensor.new_empty(steps, *tensor.shape[1:]) for tensor in self))
+    @classmethod
+    def empty(cls, outcome: StepOutcome, steps: int) -> Steps:
+        """Return tensors for a number of steps like one."""
+        return cls(*(tensor.new_empty(steps, *tensor.shape) for tensor in _recorded(outcome)))
+
+
+def _recorded(outcome: StepOutcome) -> tuple[Tensor, ...]:
+    """Return what is recorded of one step, in the order of `Steps`."""
+    objective, agreed = outcome.objective, outcome.predicted == outcome.labels.unsqueeze(1)
+    return objective.loss.detach(), objective.sample_losses, objective.selected, agreed
 
 
 class CollectedSteps:
@@ -65,19 +70,19 @@ class CollectedSteps:
         steps: S.
     """
 
-    def __init__(self, first: Sequence[Steps], steps: int) -> None:
-        self.groups = [group.empty(steps) for group in first]
-        self._rows = [[tensor.split(1) for tensor in group] for group in self.groups]
+    def __init__(self, first: Sequence[StepOutcome], steps: int) -> None:
+        self.groups = [Steps.empty(outcome, steps) for outcome in first]
+        self._rows = [[tensor.unbind() for tensor in group] for group in self.groups]
         self._next = 0
 
     def begin_epoch(self) -> None:
         """Start again with the first step."""
         self._next = 0
 
-    def add(self, groups: Sequence[Steps]) -> None:
+    def add(self, outcomes: Sequence[StepOutcome]) -> None:
         """Copy the next step, of the members of each method."""
-        for rows, group in zip(self._rows, groups, strict=True):
-            for of_tensor, tensor in zip(rows, group, strict=True):
+        for rows, outcome in zip(self._rows, outcomes, strict=True):
+            for of_tensor, tensor in zip(rows, _recorded(outcome), strict=True):
                 of_tensor[self._next].copy_(tensor)
         self._next += 1
 
@@ -182,13 +187,12 @@ class Recorder:
             index: (B,) indices of the batch in the data.
             outcomes: of the members of each method, in the order of the members.
         """
-        groups = [Steps.of_one(outcome) for outcome in outcomes]
         if not self._collect:
-            self._add(index, groups)
+            self._add(index, [Steps.of_one(outcome) for outcome in outcomes])
             return
         if self._collected is None:
-            self._collected = CollectedSteps(groups, self._steps)
-        self._collected.add(groups)
+            self._collected = CollectedSteps(outcomes, self._steps)
+        self._collected.add(outcomes)
 
     def _add(self, index: Tensor, groups: Sequence[Steps]) -> None:
         """Add S steps of all members to the records.

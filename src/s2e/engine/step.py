@@ -193,7 +193,8 @@ class TrainingStep:
             outcomes.append(StepOutcome(group.method.objective(batch), predicted, given))
         self._recorder.record(index, outcomes)
         objectives = [outcome.objective for outcome in outcomes]
-        loss = torch.stack([objective.loss.sum() for objective in objectives]).sum()
+        sums = [objective.loss.sum() for objective in objectives]
+        loss = sums[0] if len(sums) == 1 else torch.stack(sums).sum()
         self._optimizer.update(self._networks.gradients(loss), self._active(objectives))
 
     def _labels_of(self, index: Tensor) -> Tensor:

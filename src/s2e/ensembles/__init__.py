@@ -9,13 +9,12 @@ from s2e.ensembles.pooled_models import (
     PooledModels,
     PosteriorLabels,
     cross_fitting,
-    models_for,
     votes_and_pool,
     votes_of,
 )
 from s2e.ensembles.pooling import Pool, audit_predictions, calibrate, geometric_mean, pool_by_likelihood
-from s2e.ensembles.scikit_models import flat, model_samples, probabilities_of, take, weight_parameter
 from s2e.ensembles.selection import bagged_selection, greedy_selection, is_better_beyond_noise
+from s2e.models import flat, model_samples, models_for, probabilities_of, take, weight_parameter
 
 __all__ = [
     "KEPT",

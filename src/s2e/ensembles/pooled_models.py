@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,15 +26,25 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from s2e.audit import FOLDS, stratified_folds
 from s2e.data.model_samples import TextSamples
 from s2e.ensembles.pooling import geometric_mean, pool_by_likelihood
-from s2e.ensembles.scikit_models import PartOfSamples, probabilities_of, weight_parameter
 from s2e.errors import InvalidInput, first_line
 from s2e.files.fields import Fields
+from s2e.models import (
+    Fit,
+    about_samples,
+    arrays_of_samples,
+    fitted_ahead,
+    fitted_predictions,
+    models_for,
+    probabilities_of,
+    samples_of_arrays,
+    use_one_thread,
+    weight_parameter,
+)
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -42,21 +52,8 @@ Labels = NDArray[np.int64]
 NETWORKS = "networks"
 """Name of the ensemble of networks in a pool."""
 
-MOST_NUMBERS = 20_000_000
-"""Samples times inputs, and samples times classes, up to which models are fitted; networks predict alone with more."""
-
 MOST_NUMBERS_AHEAD = 20_000_000
 """Samples times inputs times classes up to which models are fitted beside the training of the networks."""
-
-MOST_SAMPLES_OF_KERNELS = 5_000
-"""Samples up to which a support vector machine is one of the models."""
-
-MOST_SAMPLES_OF_TREES = 20_000
-"""Samples up to which extra trees are one of the models; boosting with more."""
-
-MOST_CLASSES_OF_TREES = 100
-"""Classes up to which a model may be other than linear: the memory of support vectors grows with the pairs of classes,
-that of trees with leaves times classes, and the time of boosting with the classes."""
 
 LEAST_PROBABILITY = 0.02
 """Less probable classes of a sample are not trained on."""
@@ -64,49 +61,8 @@ LEAST_PROBABILITY = 0.02
 ROUNDING = 1e-6
 """Tolerance of probabilities in a file."""
 
-_SPARSE = ("data", "indices", "indptr")
-"""Names of the arrays of a sparse matrix."""
-
 SOFT = "soft"
 """Name of the cleaning: the posterior is the label."""
-
-
-def models_for(samples: Any, classes: int) -> dict[str, Any]:
-    """Return the models of a pool, by name, for samples (N, F) of C classes: encoded, sparse or with text.
-
-    Their seeds are fixed, so that a model can be fitted again when a classifier is loaded.
-    """
-    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.naive_bayes import ComplementNB
-    from sklearn.svm import SVC
-
-    count, columns = samples.shape
-    logistic, bayes = LogisticRegression(max_iter=1000), ComplementNB(alpha=0.3)
-    if count * classes > MOST_NUMBERS:
-        return {}
-    if isinstance(samples, TextSamples):
-        of_terms = {"logistic-regression": _of_part("linear", logistic), "naive-bayes": _of_part("terms", bayes)}
-        others = models_for(samples.inputs, classes)
-        return of_terms | {name: _of_part("inputs", each) for name, each in others.items() if name not in of_terms}
-    if sparse.issparse(samples):
-        is_frequency = samples.data.min(initial=0.0) >= 0
-        return {"logistic-regression": logistic, **({"naive-bayes": bayes} if is_frequency else {})}
-    if count * columns > MOST_NUMBERS:
-        return {}
-    if classes > MOST_CLASSES_OF_TREES:
-        return {"logistic-regression": logistic}
-    trees = ExtraTreesClassifier(200, min_samples_leaf=3, random_state=0)
-    boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
-    return {
-        "logistic-regression": logistic,
-        **({"support-vectors": SVC(break_ties=True)} if count <= MOST_SAMPLES_OF_KERNELS else {}),
-        **({"extra-trees": trees} if count <= MOST_SAMPLES_OF_TREES else {"boosting": boosting}),
-    }
-
-
-def _of_part(part: str, model: Any) -> Any:
-    return Pipeline([("samples", PartOfSamples(part)), ("model", model)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,20 +181,12 @@ class PooledModels:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what the models were fitted to, for a file."""
-        labels, samples = self.labels, self.labels.samples
-        arrays = {"classes": labels.classes, "posterior": labels.posterior}
-        if isinstance(samples, TextSamples):
-            arrays["samples"], samples = samples.inputs, samples.terms
-        if sparse.issparse(samples):
-            return arrays | {name: getattr(samples, name) for name in _SPARSE}
-        return arrays | {"samples": samples}
+        labels = self.labels
+        return {"classes": labels.classes, "posterior": labels.posterior, **arrays_of_samples(labels.samples)}
 
     def about(self) -> dict[str, Any]:
-        """Return the rest, for a file; `columns` of sparse samples, or of the terms of text."""
-        samples, rest = self.labels.samples, {"weights": self.weights, "balanced": self.labels.balanced}
-        if isinstance(samples, TextSamples):
-            return {**rest, "columns": samples.terms.shape[1], "plain": samples.plain}
-        return rest | ({"columns": samples.shape[1]} if sparse.issparse(samples) else {})
+        """Return the rest, for a file."""
+        return {"weights": self.weights, "balanced": self.labels.balanced, **about_samples(self.labels.samples)}
 
     @classmethod
     def from_file(cls, about: Fields, arrays: Mapping[str, NDArray[Any]], classes: int) -> PooledModels:
@@ -251,27 +199,12 @@ class PooledModels:
         weights = {name: votes.number(name) for name in votes.values}
         try:
             candidates, posterior = arrays["classes"], arrays["posterior"]
-            samples = _samples_from_file(about, arrays, len(candidates))
+            samples = samples_of_arrays(about, arrays, len(candidates))
             _check(weights, candidates, posterior, samples, classes)
             labels = PosteriorLabels(samples, candidates, posterior, about.flag("balanced", False))
             return cls.fit(weights, labels, classes)
         except (KeyError, ValueError, TypeError) as problem:
             raise InvalidInput(f"the data of its models are damaged: {first_line(problem)}") from problem
-
-
-def _samples_from_file(about: Fields, arrays: Mapping[str, NDArray[Any]], count: int) -> Any:
-    """Return the samples that a file holds, in one of three forms."""
-    dense = arrays.get("samples")
-    if "columns" not in about:
-        return arrays["samples"]
-    shape = (count, about.integer("columns", least=1))
-    terms = sparse.csr_matrix(tuple(arrays[name] for name in _SPARSE), shape=shape)
-    terms.check_format()
-    if dense is None:
-        return terms
-    if dense.ndim != 2 or len(dense) != count or dense.dtype.kind != "f" or terms.data.min(initial=0.0) < 0:
-        raise ValueError("other samples")
-    return TextSamples(dense, about.integer("plain", least=0, most=dense.shape[1]), terms)
 
 
 def _check(
@@ -314,7 +247,8 @@ def votes_of(
 ) -> tuple[dict[str, float], Floats]:
     """Choose the votes as `votes_and_pool`, by predictions (N, C) of models that were cross-fitted before."""
     predicted = [(NETWORKS, networks), *of_models]
-    pool = pool_by_likelihood(data.labels, [each for _, each in predicted], data.known)
+    with _fitting() as threads:
+        pool = pool_by_likelihood(data.labels, [each for _, each in predicted], data.known, call_each=threads.map)
     votes: dict[str, float] = {}
     for (name, _), weight in zip(predicted, pool.weights.tolist(), strict=True):
         if weight > 0:
@@ -326,7 +260,7 @@ def votes_of(
 def cross_fitting(
     data: LabelledSamples, classes: int, seed: int, *, ahead: bool = False
 ) -> Iterator[Callable[[], list[tuple[str, Floats]]]]:
-    """Cross-fit the models, in threads.
+    """Cross-fit the models, each in one thread.
 
     A model is fitted to the samples outside of each fold, and again to those of them whose labels are known. The latter
     is better where known labels are many or given ones very noisy.
@@ -335,28 +269,38 @@ def cross_fitting(
         data: all samples with their labels.
         classes: C.
         seed: determines the folds.
-        ahead: begin at once, and leave one thread to the caller; not with samples whose models take long, since a fit
-            cannot be interrupted.
+        ahead: begin at once, in another process, and leave one thread to the caller; not with samples whose models
+            take long.
 
     Yields:
         A function that waits, and returns the predictions (N, C) of each model for held-out samples, with its name.
     """
     ahead &= math.prod(data.samples.shape) * classes <= MOST_NUMBERS_AHEAD
-    fits = [
-        _CrossFit(name, estimator, data, own, classes)
-        for own in _parts(data, seed)
-        for name, estimator in models_for(data.samples, classes).items()
-    ]
-    with _fitting(torch.get_num_threads() - ahead) as threads:
-        if ahead:
-            for fit in fits:
-                fit.begin(threads)
+    models = models_for(data.samples, classes)
+    possible = [(name, parts) for parts in _parts(data, seed) for name in models if _have_classes(data.labels, parts)]
+    fits = [Fit(name, *part) for name, parts in possible for part in parts]
+    process: AbstractContextManager[Mapping[int, Floats]] = nullcontext({})
+    if ahead and fits:
+        threads = max(1, torch.get_num_threads() - 1)
+        process = fitted_ahead(data.samples, data.labels, classes, fits, threads)
+    with process as received:
+
+        def made(index: int) -> Floats:
+            if (found := received.get(index)) is not None:
+                return found
+            return fitted_predictions(models[fits[index].name], data.samples, data.labels, fits[index], classes)
 
         def predictions() -> list[tuple[str, Floats]]:
-            for fit in fits if not ahead else []:
-                fit.begin(threads)
-            found = [(fit.name, fit.predictions(helping=ahead)) for fit in reversed(fits)]
-            return [(name, predicted) for name, predicted in reversed(found) if predicted is not None]
+            with _fitting(1 if ahead else None) as pool:
+                last_first = list(pool.map(made, reversed(range(len(fits)))))  # the process begins with the first
+            left, joined = list(zip(fits, reversed(last_first), strict=True)), []
+            for name, parts in possible:
+                predicted = np.empty((len(data.labels), classes))
+                for fit, own in left[: len(parts)]:
+                    predicted[fit.predicted] = own
+                joined.append((name, predicted))
+                left = left[len(parts) :]
+            return joined
 
         yield predictions
 
@@ -380,44 +324,9 @@ def _folds_of(samples: Labels, labels: Labels, seed: int) -> list[Part]:
     return [(samples[folds != fold], samples[folds == fold]) for fold in range(int(folds.max()) + 1)]
 
 
-class _CrossFit:
-    """The fits of one model to the samples of each part.
-
-    Args:
-        name: name of the model.
-        estimator: the model.
-        data: all samples with their labels.
-        parts: the samples of each fit, and those that it predicts.
-        classes: C.
-    """
-
-    def __init__(self, name: str, estimator: Any, data: LabelledSamples, parts: Sequence[Part], classes: int) -> None:
-        self.name = name
-        self._estimator, self._data, self._parts, self._classes = estimator, data, parts, classes
-        self._begun: list[Future[Floats]] = []
-
-    def begin(self, threads: Executor) -> None:
-        """Begin all fits, unless the samples of one have a single class."""
-        if all(len(np.unique(self._data.labels[train])) > 1 for train, _ in self._parts):
-            self._begun = [threads.submit(self._predictions_for, part) for part in self._parts]
-
-    def predictions(self, *, helping: bool) -> Floats | None:
-        """Wait, and return the predictions (N, C) for the other samples of the parts; None if nothing was begun.
-
-        With `helping`, the calling thread makes the fits that no other one has begun.
-        """
-        if not self._begun:
-            return None
-        predicted = np.empty((len(self._data.labels), self._classes))
-        with threadpool_limits(1, "openmp"):
-            for part, begun in reversed(list(zip(self._parts, self._begun, strict=True))):
-                predicted[part[1]] = self._predictions_for(part) if helping and begun.cancel() else begun.result()
-        return predicted
-
-    def _predictions_for(self, part: Part) -> Floats:
-        train, held = part
-        fitted = clone(self._estimator).fit(self._data.samples[train], self._data.labels[train])
-        return probabilities_of(fitted, self._data.samples[held], self._classes)
+def _have_classes(labels: Labels, parts: Sequence[Part]) -> bool:
+    """Return whether the samples of each fit have several classes."""
+    return all(len(np.unique(labels[fitted_to])) > 1 for fitted_to, _ in parts)
 
 
 @contextmanager
@@ -430,7 +339,7 @@ def _fitting(count: int | None = None) -> Iterator[Executor]:
     with (
         threadpool_limits(1, "blas"),
         warnings.catch_warnings(),
-        ThreadPoolExecutor(count or torch.get_num_threads(), initializer=_use_one_thread) as threads,
+        ThreadPoolExecutor(count or torch.get_num_threads(), initializer=use_one_thread) as threads,
     ):
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "The number of unique classes is greater")
@@ -439,8 +348,3 @@ def _fitting(count: int | None = None) -> Iterator[Executor]:
         except BaseException:  # Ctrl-C, for instance: fits that have not begun are left out
             threads.shutdown(cancel_futures=True)
             raise
-
-
-def _use_one_thread() -> None:
-    """Limit OpenMP, whose limits are those of the calling thread."""
-    threadpool_limits(1, "openmp")

@@ -25,8 +25,10 @@ likelihood rewards this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +67,13 @@ class Pool:
     probabilities: Floats
 
 
-def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats], known: NDArray[np.bool_] | None = None) -> Pool:
+def pool_by_likelihood(
+    labels: Labels,
+    probabilities: Sequence[Floats],
+    known: NDArray[np.bool_] | None = None,
+    *,
+    call_each: Callable[..., Iterator[Any]] = map,
+) -> Pool:
     """Choose the votes of classifiers.
 
     Args:
@@ -73,21 +81,21 @@ def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats], known: N
         probabilities: (N, C) of each of the K classifiers, for samples that it was not trained on; the one that is
             preferred where the labels cannot decide comes first.
         known: (N,) bool, labels that are known to be correct; None for none.
+        call_each: `map`, or that of an executor, whose threads then estimate several classifiers at a time.
     """
     is_known = np.zeros(len(labels), dtype=bool) if known is None or known.all() else known
-    calibrated, audits = [], []
-    for each in probabilities:
-        audits.append(audit_predictions(labels[~is_known], each[~is_known]))
-        calibrated.append(calibrate(each, audits[-1].temperature, audits[-1].bias))
+    audits = list(call_each(lambda each: audit_predictions(labels[~is_known], each[~is_known]), probabilities))
+    calibrated = [
+        calibrate(each, found.temperature, found.bias) for each, found in zip(probabilities, audits, strict=True)
+    ]
     rows = slice(None, None, max(1, calibrated[0].size // MOST_NUMBERS))
     logs = np.stack([np.log(np.maximum(each[rows], _LEAST_PROBABILITY)) for each in calibrated])  # (K, n, C)
     votes, best = np.zeros(len(calibrated)), -np.inf
     while votes.sum() < MOST_VOTES:
-        sums = np.tensordot(votes, logs, axes=1)
-        reached = [
-            _log_likelihood(labels[rows], softmax((sums + own) / (votes.sum() + 1), axis=1), is_known[rows], similar)
-            for own, similar in zip(logs, audits, strict=True)
-        ]
+        sums, count = np.tensordot(votes, logs, axes=1), votes.sum() + 1
+        pools = [softmax((sums + own) / count, axis=1) for own in logs]
+        likelihood = partial(_log_likelihood, labels[rows], is_known[rows])
+        reached = list(call_each(likelihood, pools, audits))
         if max(reached) <= best + LEAST_GAIN:
             break
         # Differences of less are chance: the first vote is then that of the classifier that comes first.
@@ -99,13 +107,13 @@ def pool_by_likelihood(labels: Labels, probabilities: Sequence[Floats], known: N
     return Pool(weights, geometric_mean(calibrated, weights))
 
 
-def _log_likelihood(labels: Labels, probabilities: Floats, known: NDArray[np.bool_], similar: LabelAudit) -> float:
+def _log_likelihood(labels: Labels, known: NDArray[np.bool_], probabilities: Floats, similar: LabelAudit) -> float:
     """Return the mean log-likelihood of given and known labels, (N,), under the predictions (N, C) of a pool.
 
     Args:
         labels: (N,)
-        probabilities: (N, C)
         known: (N,) bool
+        probabilities: (N, C)
         similar: audit of a similar classifier, from which the estimation starts.
     """
     found = audit_predictions(labels[~known], probabilities[~known], similar)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import sqlite3
 import threading
 import time
 import weakref
@@ -279,6 +280,14 @@ def _close(engine: sqlalchemy.Engine, process: int) -> None:
     engine.dispose(close=os.getpid() == process)  # a forked process does not close connections of its parent
 
 
+class _Unsynchronised(sqlite3.Connection):
+    """A connection that does not wait for the disk after each statement."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.execute("PRAGMA synchronous = OFF")
+
+
 def _create_atomically(url: str) -> None:
     """Create the database of an SQLite URL under a temporary name and rename it.
 
@@ -289,9 +298,11 @@ def _create_atomically(url: str) -> None:
     if path is None or path.exists():
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    created = RDBStorage(sqlite_url(temporary))
+    created = RDBStorage(sqlite_url(temporary), {"connect_args": {"factory": _Unsynchronised}})
     created.remove_session()
     created.engine.dispose()
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
     try:
         os.link(temporary, path)  # fails if another process has created the database meanwhile
     except OSError:

@@ -27,8 +27,8 @@ StackedUpdate: TypeAlias = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Se
 """From a parameter, its gradient and its state, (G, ...) each, to the new state and the new parameter."""
 
 
-LARGE_BLOCKS = 100_000
-"""Numbers from which several threads update blocks: torch's kernels give each thread whole cache lines."""
+LARGE_BLOCKS = 400_000
+"""Numbers from which several threads update blocks faster: torch's kernels give each thread whole cache lines."""
 
 
 @dataclass(frozen=True)
@@ -238,11 +238,13 @@ class _EqualRows:
             None if parameter[0].numel() == block.shape[1] else torch.zeros_like(block)
             for parameter, block in zip(parameters, self._parameters, strict=True)
         ]  # gradients of rows with padding
+        self._are_all = len(rows) == len(parameters[0])
         self._aligned = all(parameter.shape[1] % ALIGNMENT == 0 for parameter in self._parameters)
         self._large = sum(parameter.numel() for parameter in self._parameters) >= LARGE_BLOCKS
         self._parameter_rows = [parameter.unbind() for parameter in self._parameters]
         self._state_rows = [[of_parameter.unbind() for of_parameter in which] for which in self._states]
         self._steps = torch.zeros(len(rows))
+        self._steps_of_blocks = [self._steps[0]] * len(self._parameters)  # while all rows are in step
         self._in_step = True  # whether all rows have taken the same number of steps
 
     def step_counts(self) -> Tensor:
@@ -272,11 +274,11 @@ class _EqualRows:
 
     def _all_rows(self, gradients: Sequence[Rows]) -> RowBlocks:
         """Return one block for each parameter."""
-        own = [
-            _with_padding_of(padded, gradient[self._rows].flatten(1))  # type: ignore[union-attr]
-            for padded, gradient in zip(self._padded, gradients, strict=True)
-        ]
-        return RowBlocks(self._parameters, own, self._states, [self._steps[0]] * len(own))
+        own = []
+        for padded, gradient in zip(self._padded, gradients, strict=True):
+            of_rows = gradient if self._are_all else gradient[self._rows]
+            own.append(_with_padding_of(padded, of_rows.flatten(1)))  # type: ignore[union-attr]
+        return RowBlocks(self._parameters, own, self._states, self._steps_of_blocks)
 
     def _single_rows(self, gradients: Sequence[Rows], rows: Sequence[int]) -> RowBlocks:
         """Return one block for each parameter of each of some rows."""
