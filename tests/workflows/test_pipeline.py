@@ -15,7 +15,7 @@ from listeners import Log
 from populations import call_before_search_training
 from s2e.audit.cross_fitting import FOLDS
 from s2e.audit.evidence import Evidence
-from s2e.audit.label_model import LabelAudit, audit
+from s2e.audit.label_model import AMBIGUOUS, LabelAudit, audit
 from s2e.audit.relabelling import relabelled_validation
 from s2e.engine.inference import predictions
 from s2e.engine.restarts import FinalTraining, SelectedRestart
@@ -335,6 +335,23 @@ def test_labels_are_audited_by_the_networks_of_every_round_until_these_explain_t
     untrained, same = trained_on_audited_labels(task, predicted_as(TRAIN.labels), folds, train)
     assert untrained == []
     assert same.keys() == before.keys()
+
+
+def test_no_round_is_trained_without_time_or_where_classes_may_be_exchanged() -> None:
+    assert TRAIN_TRUTH is not None
+    task, before, folds = a_task(), predicted_as(TRAIN_TRUTH), np.arange(len(TRAIN)) % 3
+    trained, after = trained_on_audited_labels(task, before, folds, lambda training, number: None)
+    assert trained == []
+    assert after.keys() == before.keys()
+
+    def train(training: FinalTraining, number: int) -> SelectedRestart | None:
+        raise AssertionError
+
+    exchanged = np.where(np.arange(len(TRAIN)) % 20 < 9, (TRAIN_TRUTH + 1) % 4, TRAIN_TRUTH)
+    task = replace(task, train=replace(TRAIN, labels=exchanged))
+    records = {"labels": exchanged, "out_of_fold": predicted_as(TRAIN_TRUTH)["out_of_fold"]}
+    assert audited(records).message == AMBIGUOUS
+    assert trained_on_audited_labels(task, records, folds, train)[0] == []
 
 
 def test_a_round_whose_networks_diverge_leaves_the_audit_as_it_was() -> None:

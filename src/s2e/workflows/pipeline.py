@@ -6,6 +6,7 @@ functions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -518,7 +519,7 @@ def trained_on_audited_labels(
     task: Task,
     records: Mapping[str, NDArray[Any]],
     folds: NDArray[np.int64],
-    train: Callable[[FinalTraining, int], SelectedRestart],
+    train: Callable[[FinalTraining, int], SelectedRestart | None],
     noisy: LabelledData | None = None,
 ) -> tuple[list[SelectedRestart], dict[str, NDArray[Any]]]:
     """Train on the labels that the audit suggests, audit the labels again by these networks, and repeat.
@@ -531,7 +532,7 @@ def trained_on_audited_labels(
         task: data and network.
         records: of the searched training; training samples come first.
         folds: (N,) the fold of each training sample.
-        train: trains in a round, numbered from 0.
+        train: trains in a round, numbered from 0; None if there is no time for it.
         noisy: held-out samples with noisy labels, which are audited too.
 
     Returns:
@@ -543,8 +544,10 @@ def trained_on_audited_labels(
         training = training_on_audited_labels(task, found, folds)
         if training is None or found.message == AMBIGUOUS:  # where classes are exchanged, it would repeat the exchange
             break
-        trained.append(train(training, number))
-        own = audit_records(trained[-1], noisy)
+        if (selected := train(training, number)) is None:
+            break
+        trained.append(selected)
+        own = audit_records(selected, noisy)
         if "out_of_fold" not in own:  # a network diverged
             break
         audited = {**records, "out_of_fold": own["out_of_fold"]}
@@ -594,12 +597,13 @@ def time_of_search(
         advice: how the caller writes arguments.
     """
     keep_all, of_samples = schedules.constant(1.0, task.epochs), folds_of(task, folds, plan.seed)
+    spec = classifier or ClassifierSpec()
     searched = FinalTraining(SEARCHED, task.method, keep_all, restarts, folds=of_samples)
-    fixed = fixed_trainings(task.method, task.epochs) if (classifier or ClassifierSpec()).ensemble > 1 else []
+    fixed = fixed_trainings(task.method, task.epochs) if spec.ensemble > 1 else []
     retrained = []
-    if fixed and of_samples is not None:  # populations of their own
+    if fixed and of_samples is not None and _samples_of_models(task, validation, spec) is None:
         again = FinalTraining(AUDITED, task.method, keep_all, RETRAINED_RESTARTS, folds=of_samples)
-        retrained = [again] * AUDIT_ROUNDS
+        retrained = [again] * AUDIT_ROUNDS  # populations of their own
     trainings = [*baselines, searched, *fixed, *retrained]
     times = population_times(task, plan, relabel=relabel and validation == "noisy", trainings=trainings, test=test)
     return SearchTime(times, task.device, budget=budget, began=began, advice=advice)
@@ -649,8 +653,8 @@ def search_and_train(
     if kept is not None and kept.members:
         kept.check(task.network)
     samples = None
-    if spec.models and kept is not None and not spec.distil and folds_of(task, folds, plan.seed) is not None:
-        samples = _samples_of_models(task.train, task.evaluate[VALIDATION], validation)
+    if folds_of(task, folds, plan.seed) is not None:
+        samples = _samples_of_models(task, validation, spec)
     with _cross_fitting(task, samples, plan) as predictions:
         found, task, stopped = find_schedule_in_time(
             task,
@@ -671,7 +675,9 @@ def search_and_train(
         fixed = fixed_trainings(task.method, task.epochs) if kept is not None else []
         samples = None if of_samples is None else samples
         train = partial(train_final, task, learning_rate=plan.learning_rate, seed=plan.seed, listener=listener)
+        began = time.monotonic()
         finished = train([*baselines, searched, *([] if samples is not None else fixed)], test=test)
+        seconds_of_member = (time.monotonic() - began) / len(finished[0].trained.curves.diverged)
         selected, of_fixed = finished[: len(baselines) + 1], finished[len(baselines) + 1 :]
         records = audit_records(selected[-1], noisy)
         if validation == "clean":
@@ -685,7 +691,10 @@ def search_and_train(
     retrained: list[SelectedRestart] = []
     if models is None and kept is not None and of_samples is not None:
 
-        def train_round(training: FinalTraining, number: int) -> SelectedRestart:
+        def train_round(training: FinalTraining, number: int) -> SelectedRestart | None:
+            seconds = seconds_of_member * len(training.members(plan.learning_rate, plan.seed))
+            if search_time is not None and not search_time.is_enough_for(seconds):
+                return None
             own_seed = derive(plan.seed, "audited", number)
             return train([training], seed=own_seed, stage=f"training on {AUDITED}, round {number + 1}")[0]
 
@@ -707,8 +716,11 @@ def search_and_train(
     return PipelineResult(found, selected, records, kind, task, ensemble, by, models, held_out, stopped)
 
 
-def _samples_of_models(train: LabelledData, valid: LabelledData, validation: str) -> LabelledSamples | None:
+def _samples_of_models(task: Task, validation: str, spec: ClassifierSpec) -> LabelledSamples | None:
     """Return the training and the validation samples as models take them; None if no models are fitted to so many."""
+    if not spec.models or spec.ensemble == 1 or spec.distil:
+        return None
+    train, valid = task.train, task.evaluate[VALIDATION]
     samples = model_samples(train, valid)
     if not models_for(samples, train.classes):
         return None

@@ -193,6 +193,10 @@ class SearchTime:
             less.append(self._advice.trials.format(size * max(2, generations // 5)))
         return expected_time(total, self._device, less)
 
+    def is_enough_for(self, seconds: float) -> bool:
+        """Return whether something that takes so long can still finish."""
+        return self._deadline is None or time.monotonic() + MARGIN * seconds <= self._deadline
+
     def limited(self, listener: ProgressListener) -> LimitedListener:
         """Return a listener that ends the search in time."""
         return LimitedListener(listener, self._times, self._deadline)
