@@ -340,18 +340,22 @@ def test_labels_are_audited_by_the_networks_of_every_round_until_these_explain_t
 def test_no_round_is_trained_without_time_or_where_classes_may_be_exchanged() -> None:
     assert TRAIN_TRUTH is not None
     task, before, folds = a_task(), predicted_as(TRAIN_TRUTH), np.arange(len(TRAIN)) % 3
-    trained, after = trained_on_audited_labels(task, before, folds, lambda training, number: None)
+    asked = []
+
+    def train(training: FinalTraining, number: int) -> None:
+        asked.append((training.name, number))
+
+    trained, after = trained_on_audited_labels(task, before, folds, train)
     assert trained == []
     assert after.keys() == before.keys()
-
-    def train(training: FinalTraining, number: int) -> SelectedRestart | None:
-        raise AssertionError
+    assert asked == [("audited labels", 0)]
 
     exchanged = np.where(np.arange(len(TRAIN)) % 20 < 9, (TRAIN_TRUTH + 1) % 4, TRAIN_TRUTH)
     task = replace(task, train=replace(TRAIN, labels=exchanged))
     records = {"labels": exchanged, "out_of_fold": predicted_as(TRAIN_TRUTH)["out_of_fold"]}
     assert audited(records).message == AMBIGUOUS
     assert trained_on_audited_labels(task, records, folds, train)[0] == []
+    assert len(asked) == 1
 
 
 def test_a_round_whose_networks_diverge_leaves_the_audit_as_it_was() -> None:
