@@ -22,7 +22,7 @@ def test_searches_are_tabled_and_not_made_again(tmp_path: Path, capsys: pytest.C
         assert "exit status" not in capsys.readouterr().out
         with pytest.raises(SystemExit, match=r"^1 of 1 searches did not finish"):
             program.main([*words[:3], "--seeds", "1", "--out", str(tmp_path / "other"), "--", "--trials", "-1"])
-    rows = list(csv.DictReader((tmp_path / "classifiers.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "classifiers.csv").read_text().splitlines()))
     assert [row["seed"] for row in rows] == ["0", "1"]
     assert all(0 < float(row["classifier"]) <= 1 and int(row["trials"]) == 2 for row in rows)
     assert "| pair:0.3 | 2 |" in (tmp_path / "table.md").read_text()
