@@ -233,9 +233,9 @@ def mutated_npz(draw: DrawFn, content: bytes) -> bytes:
     with warnings.catch_warnings(), zipfile.ZipFile(written, "w", compression) as archive:
         warnings.simplefilter("ignore", UserWarning)  # two members of one name
         for name, member in members.items():
-            archive.writestr(name, member)
+            archive.writestr(zipfile.ZipInfo(name), member, compression)  # the date of the entry is not that of today
             if twice:
-                archive.writestr(name, member[: len(member) // 2])
+                archive.writestr(zipfile.ZipInfo(name), member[: len(member) // 2], compression)
     return written.getvalue()
 
 
