@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn import datasets
+from sklearn.model_selection import train_test_split
 
 from s2e.data.noise import corrupt, corrupt_by_instance, parse_noise, symmetric, transition_matrix
 
@@ -138,6 +139,20 @@ NOISY_SETS: dict[str, tuple[Callable[[], LabelledSet], str]] = {
 
 
 # -------------------------------------------------------------------------------------------------------------- noise
+
+
+def noisy_split(
+    load: Callable[[], tuple[Any, Any]], noise: str, seed: int
+) -> tuple[NDArray[np.float64], Labels, Labels, Labels, Labels]:
+    """Return samples, right labels, given labels of the training samples, and the indices of training and test samples.
+
+    A quarter of the samples, stratified by class, is the test part.
+    """
+    loaded, classes = load()
+    samples, right = np.asarray(loaded, dtype=np.float64), np.asarray(classes, dtype=np.int64)
+    train, test = train_test_split(np.arange(len(right)), test_size=0.25, random_state=seed, stratify=right)
+    given = given_labels(samples[train], right[train], noise, np.random.default_rng(seed)).labels
+    return samples, right, given, train, test
 
 
 def given_labels(samples: Any, right: Labels, noise: str, generator: np.random.Generator) -> GivenLabels:

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -55,10 +54,7 @@ PLAIN = {
 def rows_of(name: str, seed: int, trusted_counts: Sequence[int]) -> list[dict[str, Any]]:
     """Return the results of every method with every number of trusted samples."""
     load, noise = SETTINGS[name]
-    samples, right = load()
-    samples, right = np.asarray(samples, dtype=np.float64), np.asarray(right, dtype=np.int64)
-    train, test = train_test_split(np.arange(len(right)), test_size=0.25, random_state=seed, stratify=right)
-    given = noisy_sets.given_labels(samples[train], right[train], noise, np.random.default_rng(seed)).labels
+    samples, right, given, train, test = noisy_sets.noisy_split(load, noise, seed)
     found = []
     for count in trusted_counts:
         order = np.random.default_rng(seed).permutation(len(train))

@@ -54,7 +54,13 @@ class FinishedTrainings:
         try:
             for name, matrix in transitions.items():
                 _check_matrix(name, matrix)
-            if devices.dtype.kind != "U" or devices.ndim != 1 or seconds.dtype.kind != "f" or seconds.ndim:
+            if (
+                devices.dtype.kind != "U"
+                or devices.ndim != 1
+                or seconds.dtype.kind != "f"
+                or seconds.ndim
+                or not np.isfinite(seconds)
+            ):
                 raise InvalidInput(f"`{DEVICES}` must be names, and `{SECONDS}` a number, but they are not.")
             before = float(seconds)
             return cls(run, from_arrays(rest), transitions, devices.tolist(), before, before)
